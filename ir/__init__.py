@@ -91,6 +91,7 @@ from .graph.programs import program_of_module as program_of_module
 from .graph.programs import take_foreign_handles as take_foreign_handles
 from .graph.subgraph_editor import SealedSubgraphError as SealedSubgraphError
 from .graph.subgraph_editor import SubgraphEditor as SubgraphEditor
+from .graph.subgraph_editor import program_around as program_around
 from .graph.subgraph_editor import subgraph_editors as subgraph_editors
 from .graph.weights import create_constant_placeholder as create_constant_placeholder
 from .graph.weights import delete_constant_placeholder as delete_constant_placeholder

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
-from torch.fx import Graph, Node
+from torch.fx import Graph, GraphModule, Node
 
 from exirkit.ir.analysis import MUTATION_KINDS, is_pure, is_static, results_of_graph, same_argument, same_value
 from exirkit.ir.diagnostics import Diagnostic, ModelError, UsageError
@@ -276,6 +276,32 @@ class GraphEditor:
         if bindings:
             meta["unbacked_bindings"] = bindings
         return self._create("call_function", target, args, named, before, self.graph._target_to_str(target), meta)
+
+    def add_subgraph(self, module: GraphModule, name: str, *, before: Node) -> Node:
+        """Give the program another graph for its calls of control flow.
+
+        Args:
+            module: The graph; it becomes an attribute of the graph's module.
+            name: Wish for the name of the attribute; a taken one gets a number.
+            before: Node in front of which the attribute is read.
+
+        Returns:
+            The node that reads it.
+        """
+        self._check(before)
+        owner = self.program.graph_module
+        taken = {*owner._modules, *(str(node.target) for node in self.graph.find_nodes(op="get_attr"))}
+        free = next(one for one in (f"{name}_{number}" for number in range(len(taken) + 1)) if one not in taken)
+        self._set_entry(owner._modules, free, module)
+        return self._create("get_attr", free, (), {}, before, free, {})
+
+    def drop_unused_subgraphs(self) -> None:
+        """Forget graphs of control flow that nothing reads any more."""
+        owner = self.program.graph_module
+        read = {str(node.target).partition(".")[0] for node in self.graph.find_nodes(op="get_attr")}
+        for name in [one for one, module in owner._modules.items() if isinstance(module, GraphModule)]:
+            if name not in read:
+                self._drop_entry(owner._modules, name)
 
     def erase_unused(self, node: Node) -> None:
         """Take a node out if nothing uses it, and then its producers that lost their last user by that.

@@ -38,7 +38,7 @@ class SubgraphEditor(GraphEditor):
     """
 
     def __init__(self, parent: GraphEditor, name: str, module: GraphModule) -> None:
-        super().__init__(_program_around(parent.program, module))
+        super().__init__(program_around(parent.program, module))
         self.parent = parent
         self.name = name
         self._journal = parent._journal
@@ -250,7 +250,8 @@ def _place(call: Node, layout: CallLayout, index: int) -> tuple[int, int] | None
     return None
 
 
-def _program_around(program: ExportedProgram, module: GraphModule) -> ExportedProgram:
+def program_around(program: ExportedProgram, module: GraphModule) -> ExportedProgram:
+    """Return a program of which a graph of control flow is the graph; it stores nothing."""
     result = copy.copy(program)
     result._graph_module = module
     inputs = [

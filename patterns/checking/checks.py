@@ -19,6 +19,7 @@ from exirkit.ir import Diagnostic, DiagnosticError, GraphEditor, OpOverload, Sou
 from exirkit.patterns.books.loading import LoadedBook
 from exirkit.patterns.checking.abstract_evaluation import abstract_findings
 from exirkit.patterns.checking.adopted_operators import adopted_findings
+from exirkit.patterns.checking.body_trials import body_findings, reading_without_witness, untried_values
 from exirkit.patterns.checking.chain_trials import links_without_witness
 from exirkit.patterns.checking.loop_trials import loop_without_witness
 from exirkit.patterns.checking.near_misses import NearMiss, NearMisses
@@ -340,7 +341,10 @@ def check_rule(
     """
     started = time.perf_counter()
     # What Python does with tensors without values says nothing about the rule.
-    abstract = [_opaque(rule)] if rule.opaque else abstract_findings(rule, seed=seed)
+    if rule.opaque:
+        abstract = [_opaque(rule)]
+    else:
+        abstract = [untried_values(rule)] if rule.runs_bodies else abstract_findings(rule, seed=seed)
     verdict = RuleVerdict(rule.id, [one for one in abstract if one.severity == "error"])
     if verdict.is_accepted:
         bench = RuleTrials(rule, seed=seed)
@@ -351,6 +355,7 @@ def check_rule(
             verdict.found += varying_findings(bench)
             is_structural = any(one.is_structural for one in verdict.near_misses)
             verdict.found += value_findings(bench, asks_the_graph=is_structural)
+            verdict.found += body_findings(bench, asks_the_graph=is_structural)
             verdict.found += unmatched_dialects(rule, seed=seed, made=made)
         # What is only worth knowing comes after what is wrong.
         verdict.found += abstract
@@ -392,6 +397,8 @@ def _about(rule: CompiledRule, one: NearMiss, is_strict: bool) -> Iterator[Diagn
         yield from _about_row(rule, one, is_strict)
     if one.what == "chain" and one.outcome == "none" and not _is_skipped(rule, one.text):
         yield _severe(links_without_witness(rule, one.text), is_strict)
+    if one.what == "body" and one.witness is None:
+        yield reading_without_witness(rule, one.text)
     if one.what == "users" and one.outcome == "none" and one.text.startswith("some("):
         yield demand_without_witness(rule, one.text)
     if one.what != "guard" or _is_skipped(rule, one.text):

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 
 from exirkit.patterns.checking.attribute_trials import WITHOUT
+from exirkit.patterns.checking.body_trials import Reading, readings_of
 from exirkit.patterns.checking.chain_trials import broken_chains, links_of
 from exirkit.patterns.checking.loop_trials import fewer_turns, loops_of
 from exirkit.patterns.checking.numeric_agreement import disagreement
@@ -34,9 +35,10 @@ from exirkit.patterns.syntax.comprehensions import comprehensions
 from exirkit.patterns.syntax.loops import Loop
 from exirkit.patterns.syntax.terms import Attributed, Call, Chain, Variable, walk
 from exirkit.patterns.syntax.terms import Literal as LiteralTerm
+from exirkit.patterns.types.bodies import DrawnBody
 from exirkit.patterns.types.tensors import TensorVariable
 
-Kind = Literal["guard", "literal", "default", "repeated", "loop", "row", "attribute", "uses", "chain", "users"]
+Kind = Literal["guard", "literal", "default", "repeated", "loop", "row", "attribute", "uses", "chain", "users", "body"]
 
 _USERS = re.compile(r"\s*users\(\s*(\w+)\s*\)\s*==\s*1\s*")
 # Words that ask the program around a match, or the target; no values of a match decide what they say.
@@ -65,6 +67,7 @@ class Part:
         row: The row of a table.
         chain: The chain of which a link is another call.
         demand: What the pattern says about who uses a value.
+        reading: What a body may not read.
     """
 
     kind: Kind
@@ -78,6 +81,7 @@ class Part:
     row: Row | None = None
     chain: Chain | None = None
     demand: Demand | None = None
+    reading: Reading | None = None
 
 
 def parts_of(rule: CompiledRule) -> list[Part]:
@@ -91,6 +95,7 @@ def parts_of(rule: CompiledRule) -> list[Part]:
     parts += [Part("row", text, row=row) for text, row in rows_of(rule)]
     parts += [Part("chain", text, chain=chain) for text, chain in links_of(rule)]
     parts += [Part("users", one.text, demand=one) for one in demands_of(rule)]
+    parts += [Part("body", one[0], reading=one) for one in readings_of(rule)]
     return parts
 
 
@@ -162,6 +167,8 @@ def others_of(value: Any, type_name: str = "") -> list[Any]:
 
 def others_than(value: Any) -> list[Any]:
     """Return values of the same type as one that a variable has, and different."""
+    if isinstance(value, DrawnBody):
+        return [value.other()]
     if isinstance(value, torch.Tensor):
         if value.dtype == torch.bool:
             return [~value]
@@ -178,7 +185,10 @@ def others_than(value: Any) -> list[Any]:
 
 def variants(part: Part, instance: PatternInstance) -> Iterator[tuple[Any, PatternInstance]]:
     """Yield instances in which a literal, or a later occurrence of a variable, is another value, with that value."""
-    if part.term is not None:
+    if part.reading is not None:
+        _, applied, hidden = part.reading
+        yield "it reads them", replace(instance, changed={id(applied): hidden})
+    elif part.term is not None:
         for other in part.others:
             yield other, replace(instance, changed={id(part.term): other})
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Sequence as Listed
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 
 from exirkit.patterns.operators.arguments import default_of
+from exirkit.patterns.operators.control_flow import distributed
 from exirkit.patterns.operators.links import Link, drawn_link
 from exirkit.patterns.operators.table import name_of
 from exirkit.patterns.syntax.attributes import attributed_terms
@@ -22,7 +24,9 @@ from exirkit.patterns.syntax.programs import Builder
 from exirkit.patterns.syntax.terms import (
     Alternatives,
     Anything,
+    Applied,
     Attributed,
+    Body,
     Call,
     Chain,
     Computed,
@@ -33,8 +37,10 @@ from exirkit.patterns.syntax.terms import (
     Literal,
     OperatorCall,
     Optional,
+    Parameter,
     Part,
     Pattern,
+    Rest,
     Sequence,
     Splat,
     Symbol,
@@ -166,6 +172,7 @@ class PatternRun:
         self.builder = builder
         self.changed = dict(changed or {})
         self.split = dict(split or {})
+        self.functions: Mapping[int, Any] = {}
         self._done: dict[int, Any] = {}
         self._met: set[str] = set()
         self.was_changed = False
@@ -216,6 +223,10 @@ class PatternRun:
             Element: lambda one: self.names[one.name],
             Each: self._each,
             Item: lambda one: self.value(one.base)[one.index],
+            Rest: lambda one: list(self.value(one.base))[one.start :],
+            Parameter: lambda one: self.names[one.key],
+            Applied: self._applied_body,
+            Body: self._body,
             Sequence: self._list,
             Call: self._call,
             OperatorCall: self._operator_call,
@@ -313,6 +324,26 @@ class PatternRun:
             return attribute.applied(value, fields, self.builder)
         except ExpressionError as error:
             raise CannotRunError(f"attribute {attribute.name} cannot be computed: {error}") from None
+
+    def _body(self, term: Body) -> PatternBody:
+        # Which occurrence of a variable is which follows from the text, not from what is run how often.
+        functions = {id(one): self._variable(one.function) for one in walk(term.result) if isinstance(one, Applied)}
+        return PatternBody(self, term, functions)
+
+    def _applied_body(self, term: Applied) -> Any:
+        args: list[Any] = []
+        for one in term.arguments:
+            if isinstance(one, Splat) and one.term is not None:
+                args.extend(self.value(one.term))
+            else:
+                args.append(self.value(one))
+        body = self.functions[id(term)]
+        if id(term) in self.changed:
+            self.was_changed = True
+            read = [self.names[one.key] for one in self.changed[id(term)]]
+            body = body.reading([each for one in read for each in (one if isinstance(one, list) else [one])])
+        results = body.results(self.builder, args)
+        return results[0] if len(results) == 1 and getattr(body, "gives_one", False) else results
 
     def _literal(self, term: Literal) -> Any:
         if id(term) not in self.changed:
@@ -417,3 +448,38 @@ class PatternRun:
                 raise CannotRunError(f"{op} needs arguments to be looked through")
             value = self.builder.call(op, (value,), {})
         return value
+
+
+class PatternBody:
+    """A body that a pattern describes, as a function.
+
+    Args:
+        run: The run around.
+        term: The body.
+        functions: What its body variables stand for, by the identity of where they are applied.
+    """
+
+    def __init__(self, run: PatternRun, term: Body, functions: Mapping[int, Any]) -> None:
+        self.run = run
+        self.term = term
+        self.functions = functions
+
+    def results(self, builder: Builder, args: Listed[Any]) -> list[Any]:
+        """Return what the body gives for arguments.
+
+        Raises:
+            CannotRunError: It has another number of parameters.
+        """
+        term, run = self.term, self.run
+        first, last = [one.name for one in term.first], [one.name for one in term.last]
+        places = distributed(len(args), first, term.rest.name if term.rest else None, last)
+        if places is None:
+            raise CannotRunError(f"a body with {len(first) + len(last)} parameters is given {len(args)}")
+        names = dict(run.names)
+        for one, place in zip(term.parameters, places, strict=True):
+            names[one.key] = [args[at] for at in place] if isinstance(place, list) else args[place]
+        inner = PatternRun(run.pattern, names, run.shape, builder, changed=run.changed, split=run.split)
+        inner.functions = self.functions
+        found = inner.value(term.result)
+        run.was_changed |= inner.was_changed
+        return list(found) if isinstance(found, list | tuple) else [found]

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.export.graph_signature import InputKind
 from torch.fx import Node
+from torch.fx.node import map_arg
 
 from exirkit.ir import (
     ATTRIBUTE_KEYS,
@@ -18,6 +19,7 @@ from exirkit.ir import (
     EdgeOpOverload,
     FakeTensorMode,
     GraphEditor,
+    HigherOrderOperator,
     ProgramInterface,
     SealedSubgraphError,
     ShapeEnvGuardError,
@@ -35,6 +37,7 @@ from exirkit.ir import (
     underlying,
 )
 from exirkit.patterns.books.model import broken_measure
+from exirkit.patterns.engine.bodies import make_run
 from exirkit.patterns.engine.program_facts import RULE_KEY, ProgramFacts
 from exirkit.patterns.engine.run_time_numbers import RunTimeNumbers
 from exirkit.patterns.forms.catalogue import copying
@@ -43,6 +46,7 @@ from exirkit.patterns.matching.attributes import carriers, depend_on_each_other,
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.matching.state import FailureTrace, State
 from exirkit.patterns.operators.arguments import canonical_arguments, is_remark, is_tensor_argument, may_pass
+from exirkit.patterns.operators.control_flow import ControlFlow
 from exirkit.patterns.operators.defined import TensorBuilder
 from exirkit.patterns.operators.in_place import calls_by_target, memory_of, writes, writes_by_memory
 from exirkit.patterns.operators.table import traits_of
@@ -174,16 +178,20 @@ class GraphBuilder:
         self.store_as = store_as
         self.made: list[Node] = []
         self.constants: list[Node] = []
-        self._numbers = RunTimeNumbers(self._make, wrap(torch.ops.aten.sym_size.int), sizes)
+        self._numbers = RunTimeNumbers(self.make, wrap(torch.ops.aten.sym_size.int), sizes)
         self._tensors: dict[int, tuple[torch.Tensor, Node]] = {}
 
     def call(self, op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make a call; return its node, or its results if it has several."""
+        if isinstance(op, ControlFlow):
+            given = [*args, *(kwargs[one.name] for one in op._schema.arguments[len(args) :])]
+            node = make_run(self, op, given)
+            return Results(self, node, len(node.meta["val"]))
         schema = op._schema.arguments
         positional = [self._argument(schema[index], value) for index, value in enumerate(args)]
         kinds = {argument.name: argument for argument in schema}
         named = {key: self._argument(kinds[key], value) for key, value in kwargs.items()}
-        node = self._make(self.wrap(op), tuple(positional), named)
+        node = self.make(self.wrap(op), tuple(positional), named)
         value = node.meta.get("val")
         return Results(self, node, len(value)) if isinstance(value, list | tuple) else node
 
@@ -204,7 +212,7 @@ class GraphBuilder:
     def item(self, node: Node, index: int) -> Node:
         """Return the node of one result of a call."""
         known = next((u for u in node.users if u.target is operator.getitem and u.args[1] == index), None)
-        return known if known is not None else self._make(operator.getitem, (node, index), {})
+        return known if known is not None else self.make(operator.getitem, (node, index), {})
 
     def store(self, tensor: torch.Tensor) -> Node:
         """Store a tensor as what it replaces is stored: as a parameter, a buffer or a constant."""
@@ -288,10 +296,38 @@ class GraphBuilder:
         ):
             # What Edge does with such a number beside a tensor.
             dtype = torch.float32 if isinstance(value, torch.SymFloat) else torch.int64
-            return self._make(self.wrap(torch.ops.aten.scalar_tensor.default), (made,), {"dtype": dtype})
+            return self.make(self.wrap(torch.ops.aten.scalar_tensor.default), (made,), {"dtype": dtype})
         return made
 
-    def _make(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Node:
+    def copy(self, node: Node, copied: Mapping[Node, Any]) -> Any:
+        """Make a call of another graph again.
+
+        Args:
+            node: The call.
+            copied: What stands here for nodes of that graph.
+        """
+
+        def here(one: Node) -> Any:
+            return self.argument(copied[one])
+
+        target: Any = node.target
+        args, kwargs = map_arg(node.args, here), map_arg(node.kwargs, here)
+        made = self.editor.call(target, args, kwargs, before=self.before, origins=(*self.origins[:1], node))
+        self.made.append(made)
+        return made
+
+    def inside(self, editor: GraphEditor, before: Node, hand: Callable[[Node], Node]) -> GraphBuilder:
+        """Return a builder for a body of control flow.
+
+        Args:
+            editor: Editor of the body.
+            before: Where its calls stand.
+            hand: From a stored tensor of the program to what stands for it in the body.
+        """
+        return _BodyBuilder(self, editor, before, hand)
+
+    def make(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Node:
+        """Make a call of a target of the dialect."""
         node = self.editor.call(target, args, kwargs, before=self.before, origins=self.origins)
         self.made.append(node)
         return node
@@ -311,6 +347,29 @@ class GraphBuilder:
         self._tensors[id(tensor)] = (tensor, node)
         self.constants.append(node)
         return node
+
+
+class _BodyBuilder(GraphBuilder):
+    """Makes nodes of a body; what it stores, the program around stores, and hands it on.
+
+    Args:
+        outer: Builder of the graph around.
+        editor: Editor of the body.
+        before: Where its calls stand.
+        hand: From a stored tensor to what stands for it.
+    """
+
+    def __init__(self, outer: GraphBuilder, editor: GraphEditor, before: Node, hand: Callable[[Node], Node]) -> None:
+        super().__init__(
+            editor, before, outer.origins, wrap=outer.wrap, lifts_numbers=outer.lifts_numbers, name=outer.name
+        )
+        self.outer = outer
+        self.hand = hand
+
+    def _constant(
+        self, tensor: torch.Tensor, store_as: tuple[InputKind, bool] = (InputKind.CONSTANT_TENSOR, True)
+    ) -> Node:
+        return self.hand(self.outer._constant(tensor, store_as))
 
 
 class _Inference:
@@ -570,6 +629,8 @@ class RuleApplication:
         gone = [node for node in state.nodes if self.facts.is_kind(node, "stored") and not node.users]
         if gone:
             self.editor.remove_inputs(gone)
+        if any(isinstance(underlying(node.target), HigherOrderOperator) for node in state.nodes):
+            self.editor.drop_unused_subgraphs()
         done.removed = sum(node._erased for node in state.nodes)
         done.made = [node for node in builder.made if not node._erased]
         unused = [node for node in builder.constants if not node._erased and not node.users]

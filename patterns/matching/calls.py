@@ -20,6 +20,7 @@ from exirkit.patterns.matching.arguments import (
     rest_is_default,
     same_bound,
 )
+from exirkit.patterns.matching.bodies import compile_applied, compile_parameter, compile_run
 from exirkit.patterns.matching.comprehensions import compile_divided_list
 from exirkit.patterns.matching.state import Matcher, State, Then
 from exirkit.patterns.operators.arguments import (
@@ -28,15 +29,18 @@ from exirkit.patterns.operators.arguments import (
     passing_operators,
     source_of,
 )
+from exirkit.patterns.operators.control_flow import ControlFlow
 from exirkit.patterns.operators.table import name_of, traits_of
 from exirkit.patterns.syntax.comprehensions import has_anchor
 from exirkit.patterns.syntax.terms import (
     Alternatives,
+    Applied,
     Call,
     Item,
     Literal,
     OperatorCall,
     Optional,
+    Parameter,
     Splat,
     Term,
     Through,
@@ -146,6 +150,10 @@ def compile_splat(compiler: PatternCompiler, splat: Splat, then: Then) -> Matche
     """Match the elements that `*xs` stands for."""
     if isinstance(splat.term, Call):
         return compile_all_results(compiler, splat.term, then)
+    if isinstance(splat.term, Applied):
+        return compile_applied(compiler, splat.term, then)
+    if isinstance(splat.term, Parameter):
+        return compile_parameter(compiler, splat.term, then)
     if splat.name is None:
         return lambda value, state: then(state)
     name = splat.name
@@ -206,6 +214,8 @@ def _orders(term: Call) -> Iterator[_Order]:
 
 def compile_call(compiler: PatternCompiler, term: Call, then: Then) -> Matcher:
     """Match a call of an operator, its arguments in any order that means the same, or another form of the call."""
+    if isinstance(term.op, ControlFlow):
+        return compile_run(compiler, term, then)
     op, wanted, fixed = term.op, name_of(term.op), literals_in_place(term)
     taken = _compile_taken(compiler, term, then)
 

@@ -20,6 +20,7 @@ from exirkit.patterns.matching.state import CompiledGuard, State
 from exirkit.patterns.matching.value_checks import asks_graph
 from exirkit.patterns.matching.value_roots import value_matcher
 from exirkit.patterns.matching.varying_sizes import check_varying
+from exirkit.patterns.operators.control_flow import ControlFlow
 from exirkit.patterns.operators.table import name_of
 from exirkit.patterns.syntax.attributes import Attribute, attributed_terms, guard_against
 from exirkit.patterns.syntax.chains import chains_of, key_of, unnamed_chains
@@ -276,6 +277,11 @@ class CompiledRule:
     def names_writing(self) -> bool:
         """Whether the pattern names an operator that writes to its arguments, and means it."""
         return any(term.op._schema.is_mutable for term in self.pattern.calls if hasattr(term.op, "_schema"))
+
+    @property
+    def runs_bodies(self) -> bool:
+        """Whether it is about calls of control flow."""
+        return any(isinstance(op, ControlFlow) for op in self.operators)
 
     @property
     def asks_for_stored(self) -> bool:

@@ -17,6 +17,7 @@ from exirkit.ir import underlying
 from exirkit.patterns.forms.catalogue import Forms
 from exirkit.patterns.matching.arguments import is_kind, literal_agrees, same_bound, same_number, scalar_shown
 from exirkit.patterns.matching.attributes import compile_attributed
+from exirkit.patterns.matching.bodies import compile_applied, compile_parameter, order_key
 from exirkit.patterns.matching.calls import (
     compile_alternatives,
     compile_call,
@@ -32,11 +33,13 @@ from exirkit.patterns.matching.comprehensions import compile_element_name
 from exirkit.patterns.matching.every_user import compile_every_user
 from exirkit.patterns.matching.state import CompiledGuard, MatchedNames, Matcher, State, Then
 from exirkit.patterns.operators.arguments import behind
+from exirkit.patterns.operators.control_flow import ControlFlow
 from exirkit.patterns.syntax.constant_names import numbers_read
 from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError, compare, truth
 from exirkit.patterns.syntax.terms import (
     Alternatives,
     Anything,
+    Applied,
     Attributed,
     Call,
     Chain,
@@ -48,8 +51,10 @@ from exirkit.patterns.syntax.terms import (
     Operator,
     OperatorCall,
     Optional,
+    Parameter,
     Part,
     Pattern,
+    Rest,
     Splat,
     Symbol,
     Term,
@@ -58,6 +63,7 @@ from exirkit.patterns.syntax.terms import (
     children,
 )  # fmt: skip
 from exirkit.patterns.syntax.terms import Sequence as ListTerm
+from exirkit.patterns.types.bodies import gives_one
 from exirkit.patterns.types.scalars import OperatorVariable
 from exirkit.patterns.types.tensors import TensorVariable
 from exirkit.patterns.types.variable import admit
@@ -124,6 +130,10 @@ class PatternCompiler:
         if type(term) in _OTHERS:
             return _OTHERS[type(term)](self, term, then)
         raise AssertionError(f"no such term: {term}")
+
+    def gives_one(self, term: Applied) -> bool:
+        """Whether a body variable gives one value, and no list."""
+        return gives_one(self.variables[term.function.name], self.variables)
 
     def splat(self, splat: Splat, then: Then) -> Matcher:
         """Return the matcher of a list that `*xs` stands for; after it, `then` is called."""
@@ -314,6 +324,8 @@ _OTHERS: dict[type, Callable[[PatternCompiler, Any, Then], Matcher]] = {
     ListTerm: compile_list,
     Through: compile_through,
     Element: compile_element_name,
+    Parameter: compile_parameter,
+    Applied: compile_applied,
 }
 
 
@@ -346,7 +358,7 @@ def anchors(term: Term, variables: Mapping[str, Any], forms: Mapping[Operator, F
             return anchors(term.inner, variables, forms)
         case EveryUser():
             return anchors(term.element, variables, forms)
-        case Item():
+        case Item() | Rest():
             return _operators(term.base.op, forms)
         case Alternatives():
             parts = [_value_anchors(branch, variables, forms) for _, branch in term.branches]
@@ -363,6 +375,8 @@ def anchors(term: Term, variables: Mapping[str, Any], forms: Mapping[Operator, F
 
 
 def _operators(op: Operator, forms: Mapping[Operator, Forms]) -> frozenset[Any]:
+    if isinstance(op, ControlFlow):
+        return frozenset({op.target})
     return frozenset({op}) | forms[op].operators if op in forms else frozenset({op})
 
 
@@ -399,7 +413,9 @@ def _take_item(compiler: PatternCompiler, item: Item, state: State, then: Then) 
     """Bind the node of a result whose call is matched; a result that nothing uses has none."""
     node = state.terms.get(id(item.base))
     assert node is not None, "the call is matched before its results"
-    found = next((user for user in node.users if user.target is operator.getitem and user.args[1] == item.index), None)
+    order = state.names.get(order_key(item.base))
+    place = item.index if order is None or item.index >= len(order) else order[item.index]
+    found = next((user for user in node.users if user.target is operator.getitem and user.args[1] == place), None)
     if isinstance(node.meta.get("val"), torch.Tensor):
         # A form of the call that has one result alone.
         found = node if item.index == 0 else None
@@ -413,15 +429,22 @@ def _take_item(compiler: PatternCompiler, item: Item, state: State, then: Then) 
 
 
 def _variadic(compiler: PatternCompiler, root: Term, then: Then) -> RootMatcher:
+    start = root.start if isinstance(root, Rest) else 0
+    root = root.base if isinstance(root, Rest) else root
     assert isinstance(root, Call), "the parser lets only calls be variadic"
 
     def found(state: State) -> bool:
         node = state.terms[id(root)]
-        results = node.meta.get("val")
-        if not isinstance(results, list | tuple):
+        values = node.meta.get("val")
+        if not isinstance(values, list | tuple):
             return state.fail("a call with several results is expected", node, root)
         users = {user.args[1]: user for user in node.users if user.target is operator.getitem}
-        state.roots = [users.get(index) for index in range(len(results))]
+        # The operands of control flow, and results with them, are matched in any order.
+        order = state.names.get(order_key(root)) or range(len(values))
+        results = [users.get(index) for index in order]
+        if any(one is not None and one.users for one in results[:start]):
+            return state.fail("a result that nothing uses is expected", node, root)
+        state.roots = results[start:]
         return then(state)
 
     whole = compiler.term(root, found)

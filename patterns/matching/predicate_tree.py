@@ -38,6 +38,7 @@ from exirkit.patterns.operators.arguments import (
     passing_operators,
     source_of,
 )
+from exirkit.patterns.operators.control_flow import ControlFlow
 from exirkit.patterns.operators.table import traits_of
 from exirkit.patterns.syntax.terms import (
     Alternatives,
@@ -438,6 +439,10 @@ class _Ways:
             yield {path: (frozenset(), links | begin[0] | begin[1])} if isinstance(begin, tuple) else {}
 
     def _of_call(self, term: Call, path: Path, operator: Any) -> Iterator[Asked]:
+        if isinstance(term.op, ControlFlow):
+            # Operands stand in any order.
+            yield {path: (frozenset({term.op.target}), frozenset())}
+            return
         found = self.forms.get(term.op)
         alike = frozenset({term.op}) if found is None else found.same
         unlike = frozenset() if found is None else found.others

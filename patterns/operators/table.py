@@ -20,6 +20,7 @@ from exirkit.ir import (
     registered_operator_names,
     underlying,
 )
+from exirkit.patterns.operators.control_flow import CONTROL_FLOW, ControlFlow, control_flow_named
 from exirkit.patterns.syntax.terms import Operator
 from exirkit.patterns.types.literals import DTYPE_NAMES, PLAIN_VALUES
 
@@ -55,6 +56,9 @@ class OperatorTable:
         own = self.defined.get(dotted) or self.defined.get(dotted.removesuffix(".default"))
         if own is not None:
             return own
+        control_flow = control_flow_named(dotted)
+        if control_flow is not None:
+            return control_flow
         parts = dotted.split(".")
         if len(parts) not in (2, 3) or not all(part.isidentifier() for part in parts):
             raise UnknownNameError(f"{dotted!r} is no operator", "operators are written aten.add.Tensor")
@@ -98,7 +102,7 @@ class OperatorTable:
         mine = [
             name if name.count(".") > 1 else f"{name}.default" for name in known if name.startswith(f"{namespace}.")
         ]
-        mine += list(self.defined)
+        mine += [*self.defined, *CONTROL_FLOW]
         name = rest.partition(".")[0]
         overloads = [each for each in mine if each.split(".")[:2] == [namespace, name]]
         if overloads:
@@ -177,6 +181,8 @@ _TRAITS: dict[int, tuple[Operator, Traits]] = {}
 
 @cache
 def _traits(op: Operator) -> Traits:
+    if isinstance(op, ControlFlow):
+        return Traits()
     facts = facts_of(op)
     pair = facts.commutes
     return Traits(

@@ -257,6 +257,10 @@ class CallCompiler:
         """Compile `call @ attribute(...)`."""
         raise ExpressionError("the operator MatMult is not part of the language", node)
 
+    def body(self, node: ast.Lambda, compiler: ExpressionCompiler) -> Compiled:
+        """Compile a body of control flow."""
+        raise ExpressionError("a lambda is not part of the language", node)
+
     def name(self, node: ast.Name) -> Compiled | None:
         """Compile a name that stands for something fixed, or return None: it is looked up when it is needed."""
         return None
@@ -314,6 +318,9 @@ class ExpressionCompiler:
 
     def _call(self, node: ast.Call) -> Compiled:
         return self.calls.call(node, self)
+
+    def _lambda(self, node: ast.Lambda) -> Compiled:
+        return self.calls.body(node, self)
 
     def _unaryop(self, node: ast.UnaryOp) -> Compiled:
         operand = self.compile(node.operand)

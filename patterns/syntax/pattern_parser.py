@@ -15,6 +15,7 @@ from exirkit.patterns.operators.arguments import bind_written, default_of, norma
 from exirkit.patterns.operators.in_place import functional_variant_of
 from exirkit.patterns.operators.table import CONSTANTS, FAMILIES, UnknownNameError, dotted_name
 from exirkit.patterns.syntax.attributes import parse_attributed
+from exirkit.patterns.syntax.bodies import parse_applied, parse_body
 from exirkit.patterns.syntax.chains import parse_chain
 from exirkit.patterns.syntax.comprehensions import is_valid_list, parse_each
 from exirkit.patterns.syntax.constant_names import FACTS
@@ -24,6 +25,7 @@ from exirkit.patterns.syntax.programs import Scope, compile_guard, place_of
 from exirkit.patterns.syntax.terms import (
     Alternatives,
     Anything,
+    Applied,
     Attributed,
     Call,
     Computed,
@@ -31,8 +33,10 @@ from exirkit.patterns.syntax.terms import (
     Literal,
     OperatorCall,
     Optional,
+    Parameter,
     Pattern,
     Place,
+    Rest,
     Sequence,
     Splat,
     Symbol,
@@ -42,6 +46,7 @@ from exirkit.patterns.syntax.terms import (
     renamed,
 )
 from exirkit.patterns.syntax.value_roots import VALUE_ROOTS, only_a_root, parse_value_root, value_root_kind
+from exirkit.patterns.types.bodies import BodyVariable
 from exirkit.patterns.types.scalars import OperatorVariable, family_members
 from exirkit.patterns.types.tensors import TensorVariable
 
@@ -136,6 +141,8 @@ class PatternParser:
         self._arguments: list[dict[str, Term]] = []
         self._at: list[Place] = []
         self._kind = "calls"
+        # Keys of the bodies around what is being parsed.
+        self.scopes: list[str] = []
 
     def parse(self) -> Pattern | None:
         """Return the pattern, or None when something in it is wrong."""
@@ -167,6 +174,9 @@ class PatternParser:
             return
         target = statement.targets[0]
         names = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+        if isinstance(names[-1], ast.Starred) and len(names) > 1:
+            self._rest_of(names, statement.value)
+            return
         if not all(isinstance(name, ast.Name) for name in names):
             self._wrong("only names can be assigned to", target)
             return
@@ -182,6 +192,25 @@ class PatternParser:
         except PatternError:
             for key in keys:
                 self.named.setdefault(key, Anything(place_of(statement)))
+
+    def _rest_of(self, names: Seq[ast.expr], value: ast.expr) -> None:
+        """Take `_, *others = call`: all results but the first ones, which nothing uses."""
+        *before, last = names
+        assert isinstance(last, ast.Starred)
+        if not isinstance(last.value, ast.Name) or any(
+            not isinstance(one, ast.Name) or one.id != "_" for one in before
+        ):
+            self._wrong("`_, *others = call` names all results but those that nothing uses", names[0])
+            return
+        try:
+            term = self.term(value)
+        except PatternError:
+            self.named.setdefault(last.value.id, Anything(place_of(value)))
+            return
+        if not isinstance(term, Call):
+            self._wrong("only the results of a call can be unpacked", value)
+            return
+        self.named[last.value.id] = Rest(term, len(before), last.value.id, self.place(value))
 
     def _unpack(self, keys: list[str], value: ast.expr) -> None:
         term = self.term(value)
@@ -235,7 +264,7 @@ class PatternParser:
             root = self.term(_whole_fan(part.value))
         except PatternError:
             return [], True
-        if not isinstance(root, Call):
+        if not isinstance(root, Call | Rest):
             self._wrong("only the results of a call can be returned with `*`", part)
         return [root], True
 
@@ -263,8 +292,8 @@ class PatternParser:
                 return Literal(normalised_literal(kind, signed), place=self.place(node))
             case ast.List() | ast.Tuple() | ast.ListComp():
                 return self._list(node, kind)
-            case ast.Call():
-                return self._call(node)
+            case ast.Call() | ast.Lambda():
+                return self._call(node) if isinstance(node, ast.Call) else parse_body(self, node)
             case ast.Subscript():
                 return self._item(node)
             case ast.Attribute():
@@ -363,7 +392,7 @@ class PatternParser:
         term = self.term(node.value)
         if isinstance(term, Variable | Symbol):
             return Splat(term.name, place=place)
-        if isinstance(term, Call):
+        if isinstance(term, Call | Parameter | Applied):
             return Splat(None, term, place)
         raise self.fail("after `*` stands a variable, or the results of a call", node)
 
@@ -389,6 +418,8 @@ class PatternParser:
             return _FORMS[dotted](self, node)
         if isinstance(self.scope.variables.get(dotted), OperatorVariable):
             return self._operator_call(node, dotted)
+        if isinstance(self.scope.variables.get(dotted), BodyVariable):
+            return parse_applied(self, node, dotted)
         macro = self.scope.macro(dotted)
         if macro is not None:
             return self._expanded(node, *macro)

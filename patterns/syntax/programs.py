@@ -18,6 +18,7 @@ from exirkit.patterns.functions.words import WORDS, Word, tensor_facts
 from exirkit.patterns.operators.arguments import bind_written, normalised_literal
 from exirkit.patterns.operators.table import CONSTANTS, OperatorTable, UnknownNameError, dotted_name
 from exirkit.patterns.syntax.attributes import Attribute, compile_field, compile_no, compile_written
+from exirkit.patterns.syntax.bodies import compile_applied, compile_body
 from exirkit.patterns.syntax.chains import compile_along, compile_links
 from exirkit.patterns.syntax.constant_names import FACTS
 from exirkit.patterns.syntax.expressions import (
@@ -34,6 +35,7 @@ from exirkit.patterns.syntax.loops import Loop, LoopCompiler, Step
 from exirkit.patterns.syntax.replacement_words import BUILDER, REPLACEMENT_WORDS
 from exirkit.patterns.syntax.table_calls import compile_row_call, compile_table
 from exirkit.patterns.syntax.terms import Operator, Place
+from exirkit.patterns.types.bodies import BodyVariable
 from exirkit.patterns.types.scalars import OperatorVariable
 
 # What the names in a rule can stand for, and the list that diagnostics about them go to
@@ -186,6 +188,10 @@ class ProgramCalls(CallCompiler):
 
         return look_up
 
+    def body(self, node: ast.Lambda, compiler: ExpressionCompiler) -> Compiled:
+        """Compile `lambda x, *rest: ...`."""
+        return compile_body(node, self, compiler)
+
     def attributed(self, node: ast.BinOp, compiler: ExpressionCompiler) -> Compiled:
         """Compile `call @ attribute(...)`."""
         return compile_written(node, compiler, self)
@@ -201,8 +207,9 @@ class ProgramCalls(CallCompiler):
             dotted = "target_has"
         if dotted in ("all", "any", "sum", "max", "min", "prod") and len(node.args) == 1:
             return self._word(node, WORDS[dotted], compiler)
-        if "." not in dotted and isinstance(self.scope.variables.get(dotted), OperatorVariable):
-            return self._operator_variable(node, dotted, compiler)
+        variable = self.scope.variables.get(dotted)
+        if isinstance(variable, OperatorVariable | BodyVariable):
+            return self._variable(node, dotted, compiler)
         if dotted in REPLACEMENT_WORDS and self.allows_operators:
             return REPLACEMENT_WORDS[dotted](node, self, compiler)
         if dotted.startswith("build."):
@@ -296,6 +303,11 @@ class ProgramCalls(CallCompiler):
                 raise ExpressionError(f"{dotted}: {text}", node) from error
 
         return build
+
+    def _variable(self, node: ast.Call, name: str, compiler: ExpressionCompiler) -> Compiled:
+        if isinstance(self.scope.variables[name], BodyVariable):
+            return compile_applied(node, name, self, compiler)
+        return self._operator_variable(node, name, compiler)
 
     def _operator_variable(self, node: ast.Call, name: str, compiler: ExpressionCompiler) -> Compiled:
         if not self.allows_operators:

@@ -111,8 +111,64 @@ class Splat:
     """`*xs` in a list: any number of elements, bound to a name or not; all results of a call; or a comprehension."""
 
     name: str | None
-    term: Call | Each | None = None
+    term: Call | Each | Parameter | Applied | None = None
     place: Place = field(default=Place(), compare=False)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a body of control flow; `*rest` of a body is a list of them.
+
+    Attributes:
+        name: As it is written.
+        key: Name under which it is bound, which no rule can write.
+    """
+
+    name: str
+    key: str
+    place: Place = field(default=Place(), compare=False)
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What a body computes from further values: `f(aten.relu.default(x), *rest)`, with `f` typed `body`.
+
+    Attributes:
+        function: The variable that stands for it.
+        arguments: What it is given; nothing else of the body around may reach it.
+        scope: Key of the body around.
+    """
+
+    function: Variable
+    arguments: tuple[Term | Splat, ...]
+    scope: str
+    name: str | None = None
+    place: Place = field(default=Place(), compare=False)
+
+
+@dataclass(frozen=True)
+class Body:
+    """A body of control flow: `lambda x, *rest: [aten.relu.default(f(x, *rest))]`.
+
+    Attributes:
+        first: Parameters in front of `*rest`.
+        rest: Parameter that stands for all others.
+        last: Parameters behind it.
+        result: What the body gives: a list, or one value.
+        scope: Key of the body.
+    """
+
+    first: tuple[Parameter, ...]
+    rest: Parameter | None
+    last: tuple[Parameter, ...]
+    result: Term
+    scope: str
+    place: Place = field(default=Place(), compare=False)
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """All parameters in order."""
+        return (*self.first, *(() if self.rest is None else (self.rest,)), *self.last)
 
 
 @dataclass(frozen=True)
@@ -167,6 +223,16 @@ class Item:
 
     base: Call
     index: int
+    name: str | None = None
+    place: Place = field(default=Place(), compare=False)
+
+
+@dataclass(frozen=True)
+class Rest:
+    """All results of a call from one on: `_, *others = call`; those before are used by nothing else."""
+
+    base: Call
+    start: int
     name: str | None = None
     place: Place = field(default=Place(), compare=False)
 
@@ -281,6 +347,10 @@ Term: TypeAlias = (
     | Chain
     | Attributed
     | EveryUser
+    | Parameter
+    | Applied
+    | Body
+    | Rest
 )
 
 
@@ -320,9 +390,9 @@ def children(term: Part) -> Iterator[Part]:
     match term:
         case Call():
             yield from term.arguments.values()
-        case OperatorCall():
-            yield from term.arguments
-        case Item():
+        case OperatorCall() | Sequence():
+            yield from term.items if isinstance(term, Sequence) else term.arguments
+        case Item() | Rest():
             yield term.base
         case Alternatives():
             for _, branch in term.branches:
@@ -330,10 +400,10 @@ def children(term: Part) -> Iterator[Part]:
         case Optional() | Through() | Chain() | Attributed():
             yield term.inner
             yield from term.fields.values() if isinstance(term, Attributed) else ()
-        case Sequence():
-            yield from term.items
-        case Splat(term=Call() | Each() as inner):
+        case Splat(term=Call() | Each() | Parameter() | Applied() as inner):
             yield inner
+        case Applied() | Body():
+            yield from (term.function, *term.arguments) if isinstance(term, Applied) else (term.result,)
         case Each() | EveryUser():
             yield from (term.element, term.of) if isinstance(term, EveryUser) else (term.element,)
 

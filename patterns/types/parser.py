@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from exirkit.patterns.types.bodies import BodyVariable, OperandsVariable
 from exirkit.patterns.types.lists import (
     AboutVariable,
     AxesVariable,
@@ -70,6 +71,8 @@ TYPES: tuple[type[Variable], ...] = (
     ZeroPointVariable,
     LimitVariable,
     ParameterTensor,
+    BodyVariable,
+    OperandsVariable,
 )
 """All types, in the order of the reference page."""
 
@@ -236,6 +239,8 @@ class _Checker:
             for name in sorted(one.depends_on):
                 if name not in self.variables and name not in self.sizes:
                     self._unknown(one, name, {*self.variables, *self.sizes}, "neither a value nor a variable")
+        if isinstance(one, BodyVariable) and one.like is not None and one.like not in self.variables:
+            self._unknown(one, one.like, set(self.variables), "not a tensor or a list")
         same_as = one.same_dtype_as
         if same_as is not None and not isinstance(self.variables.get(same_as), TensorVariable | DtypeVariable):
             known_tensors = {n for n, v in self.variables.items() if isinstance(v, TensorVariable | DtypeVariable)}
