@@ -159,8 +159,6 @@ PRIVATE_ATTRIBUTES: Mapping[type, frozenset[str]] = {
         "_constants", "_example_inputs", "_graph_module", "_graph_signature", "_guards_code", "_module_call_graph",
         "_range_constraints", "_state_dict", "_verifiers",
     }),
-    # Graphs of control flow come and go with the calls that run them, and come back when that is undone.
-    torch.nn.Module: frozenset({"_modules"}),
     # Nodes are inserted as torch inserts them; namespaces are kept right when names change or nodes come back.
     Graph: frozenset({
         "_codegen", "_find_nodes_lookup_table", "_graph_namespace", "_insert", "_len", "_target_to_str", "_tracer_cls",

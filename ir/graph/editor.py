@@ -289,19 +289,19 @@ class GraphEditor:
             The node that reads it.
         """
         self._check(before)
-        owner = self.program.graph_module
-        taken = {*owner._modules, *(str(node.target) for node in self.graph.find_nodes(op="get_attr"))}
+        held: dict[str, Any] = vars(self.program.graph_module)["_modules"]
+        taken = {*held, *(str(node.target) for node in self.graph.find_nodes(op="get_attr"))}
         free = next(one for one in (f"{name}_{number}" for number in range(len(taken) + 1)) if one not in taken)
-        self._set_entry(owner._modules, free, module)
+        self._set_entry(held, free, module)
         return self._create("get_attr", free, (), {}, before, free, {})
 
     def drop_unused_subgraphs(self) -> None:
         """Forget graphs of control flow that nothing reads any more."""
-        owner = self.program.graph_module
+        held: dict[str, Any] = vars(self.program.graph_module)["_modules"]
         read = {str(node.target).partition(".")[0] for node in self.graph.find_nodes(op="get_attr")}
-        for name in [one for one, module in owner._modules.items() if isinstance(module, GraphModule)]:
+        for name in [one for one, module in held.items() if isinstance(module, GraphModule)]:
             if name not in read:
-                self._drop_entry(owner._modules, name)
+                self._drop_entry(held, name)
 
     def erase_unused(self, node: Node) -> None:
         """Take a node out if nothing uses it, and then its producers that lost their last user by that.

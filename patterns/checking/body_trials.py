@@ -27,9 +27,9 @@ def readings_of(rule: CompiledRule) -> Iterator[Reading]:
 
 
 def untried_values(rule: CompiledRule) -> Diagnostic:
-    """Return the note that a rule is tried on values alone, EK537."""
+    """Return the note that a rule is tried on values alone, EK239."""
     return rule.texts.rule.diagnostic(
-        "EK537",
+        "EK239",
         f"rule {rule.id} is about bodies of control flow, for which functions were drawn",
         length=len(rule.id),
         notes=("it is tried on values and in programs, and not evaluated without values",),
@@ -37,9 +37,9 @@ def untried_values(rule: CompiledRule) -> Diagnostic:
 
 
 def reading_without_witness(rule: CompiledRule, text: str) -> Diagnostic:
-    """Return the diagnostic about a body that may read more without a difference, EK539."""
+    """Return the diagnostic about a body that may read more without a difference, EK270."""
     return rule.texts.match.diagnostic(
-        "EK539",
+        "EK270",
         f"rule {rule.id}: nothing shows why {text}: the rule is right for bodies that read it as well",
         notes=(f"in rule {rule.id}",),
         hint="give it what the body around is given, as in f(x, *rest)",
@@ -47,7 +47,7 @@ def reading_without_witness(rule: CompiledRule, text: str) -> Diagnostic:
 
 
 def body_findings(trials: RuleTrials, *, asks_the_graph: bool) -> Iterator[Diagnostic]:
-    """Yield what is wrong with a rule about control flow in programs made from it, EK538; one at most.
+    """Yield what is wrong with a rule about control flow in programs made from it, EK269; one at most.
 
     Args:
         trials: Of the rule.
@@ -64,7 +64,7 @@ def body_findings(trials: RuleTrials, *, asks_the_graph: bool) -> Iterator[Diagn
         problem = _problem(trials, trial, asks_the_graph)
         if problem is not None:
             yield trials.rule.texts.rule.diagnostic(
-                "EK538",
+                "EK269",
                 f"rule {trials.rule.id}, in a program made from it, {problem}",
                 length=len(trials.rule.id),
                 notes=(f"seed {trial.seed}",),

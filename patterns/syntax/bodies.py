@@ -34,7 +34,7 @@ def parse_body(parser: PatternParser, node: ast.Lambda) -> Body:
 
     def parameter(name: str) -> Parameter:
         if name in parser.scope.variables or name in parser.named:
-            raise parser.fail(f"{name!r} is the name of something else", node, code="EK536", hint=_FORM)
+            raise parser.fail(f"{name!r} is the name of something else", node, code="EK238", hint=_FORM)
         return Parameter(name, f"{scope}.{name}", place)
 
     made = [tuple(map(parameter, names)) for names in (first, [rest] if rest else [], last)]
@@ -57,14 +57,14 @@ def _check_body(parser: PatternParser, node: ast.Lambda, body: Body) -> None:
         ):
             raise parser.fail(
                 f"{term.name} is outside of the body, which gets everything through its parameters", node,
-                code="EK536", hint="name it among the operands, and give the lambda a parameter for it",
+                code="EK238", hint="name it among the operands, and give the lambda a parameter for it",
             )  # fmt: skip
         if not isinstance(term, _ALLOWED):
-            raise parser.fail(f"a body cannot have {what} in it", node, code="EK536", hint=_FORM)
+            raise parser.fail(f"a body cannot have {what} in it", node, code="EK238", hint=_FORM)
         if isinstance(term, Call) and not hasattr(term.op, "overloadpacket") and hasattr(term.op, "bodies"):
-            raise parser.fail("a body of a pattern has no control flow in it", node, code="EK536", hint=_FORM)
+            raise parser.fail("a body of a pattern has no control flow in it", node, code="EK238", hint=_FORM)
         if isinstance(term, Parameter) and term is body.rest and not _is_spread(term, body.result):
-            raise parser.fail(f"{term.name} stands for several values: write *{term.name}", node, code="EK536")
+            raise parser.fail(f"{term.name} stands for several values: write *{term.name}", node, code="EK238")
 
 
 _ALLOWED: tuple[type, ...] = ()
@@ -101,20 +101,20 @@ def parse_applied(parser: PatternParser, node: ast.Call, name: str) -> Applied:
         PatternError: It is none; the diagnostic is in the scope.
     """
     if not parser.scopes:
-        raise parser.fail(f"{name} is a body, and is applied in bodies only", node, code="EK536", hint=_FORM)
+        raise parser.fail(f"{name} is a body, and is applied in bodies only", node, code="EK238", hint=_FORM)
     if node.keywords:
-        raise parser.fail("a body is given its values by position", node, code="EK536", hint=_FORM)
+        raise parser.fail("a body is given its values by position", node, code="EK238", hint=_FORM)
     arguments: list[Term | Splat] = []
     for one in node.args:
         if isinstance(one, ast.Starred):
             term = parser.term(one.value)
             if not isinstance(term, Parameter):
-                raise parser.fail("after `*` stands a parameter of the body", one, code="EK536", hint=_FORM)
+                raise parser.fail("after `*` stands a parameter of the body", one, code="EK238", hint=_FORM)
             arguments.append(Splat(None, term, parser.place(one)))
             continue
         term = parser.term(one)
         if not isinstance(term, Parameter | Call | OperatorCall):
-            raise parser.fail(f"{name} is given parameters, and calls of them", one, code="EK536", hint=_FORM)
+            raise parser.fail(f"{name} is given parameters, and calls of them", one, code="EK238", hint=_FORM)
         arguments.append(term)
     return Applied(Variable(name, parser.place(node)), tuple(arguments), parser.scopes[-1], None, parser.place(node))
 

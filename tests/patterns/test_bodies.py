@@ -211,15 +211,15 @@ WRONG = {
     ),
     "one": ("bool []", "return *higher_order.cond(p, f, g, xs)", "return *f(*xs)", "EK240"),
     "outside": (
-        "bool []", "return *higher_order.cond(p, lambda *v: [aten.neg.default(p)], f, [*xs])", "return *g(*xs)", "EK536"
+        "bool []", "return *higher_order.cond(p, lambda *v: [aten.neg.default(p)], f, [*xs])", "return *g(*xs)", "EK238"
     ),
-    "spread": ("bool []", "return *higher_order.cond(p, lambda *v: f(v), g, xs)", "return *g(*xs)", "EK536"),
-    "applied": ("bool []", "return aten.logical_not.default(f(p))", "return *g(*xs)", "EK536"),
+    "spread": ("bool []", "return *higher_order.cond(p, lambda *v: f(v), g, xs)", "return *g(*xs)", "EK238"),
+    "applied": ("bool []", "return aten.logical_not.default(f(p))", "return *g(*xs)", "EK238"),
     "default": ("bool []", "return *higher_order.cond(p, lambda x=1: f(x), g, xs)", "return *g(*xs)", "EK211"),
     "nested": (
         "bool []",
         "return *higher_order.cond(p, lambda *v: [higher_order.cond(f(*v), f, g, [])[0]], g, xs)",
-        "return *g(*xs)", "EK536",
+        "return *g(*xs)", "EK238",
     ),
     "missing": ("bool []", "return *higher_order.cond(p, f, xs)", "return *f(*xs)", "EK214"),
 }  # fmt: skip

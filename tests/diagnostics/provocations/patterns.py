@@ -58,6 +58,45 @@ def variant_that_moves_nothing(_: Path) -> object:
     return found(f"{RULE}  quantized: {{x: any}}\n")
 
 
+CONDITION = RULE.replace('{x: "f32 [*S]"}', '{p: "bool []", a: "f32 [*S]", f: body, g: body, xs: operands}')
+
+
+def condition(match: str, replacement: str) -> str:
+    head, _, _ = CONDITION.partition("  match:")
+    return f"{head}  match: |\n    {match}\n  replace: |\n    {replacement}\n"
+
+
+def of_condition(code: str, match: str, replacement: str) -> object:
+    verdict = check_book(parse_book(condition(match, replacement), "book.yaml"), trials=5)
+    return [one for rule in verdict.rules for one in rule.found if one.code == code]
+
+
+@provokes("EK238")
+def body_that_reads_from_outside(_: Path) -> object:
+    match = "return *higher_order.cond(p, lambda *v: [aten.relu.default(a)], g, xs)"
+    return found(condition(match, "return *g(*xs)"))
+
+
+@provokes("EK239")
+def functions_for_bodies(_: Path) -> object:
+    same = "return *higher_order.cond(p, f, g, [a, *xs])"
+    return of_condition("EK239", same, same)
+
+
+@provokes("EK269")
+def condition_that_becomes_itself(_: Path) -> object:
+    return of_condition(
+        "EK269", "return *higher_order.cond(p, f, g, [a, *xs])", "return *higher_order.cond(p, f, g, [a, *xs])"
+    )
+
+
+@provokes("EK270")
+def restriction_for_nothing(_: Path) -> object:
+    match = "return aten.zeros_like.default(higher_order.cond(p, lambda x, *v: f(*v), g, [a, *xs])[0])"
+    replacement = "return aten.zeros_like.default(higher_order.cond(p, g, g, [a, *xs])[0])"
+    return of_condition("EK270", match, replacement)
+
+
 @provokes("EK288")
 def users_of_a_list(_: Path) -> object:
     return found(RULE.replace("return aten.relu.default(x)", "return *[aten.relu.default(u) for u in users([x])]"))
