@@ -11,7 +11,19 @@ from tests.official.bridge_process import ask_bridge
 
 from exirkit import Diagnostic
 
-NEEDING_EXECUTORCH |= {"EK447", "EK751", "EK753", "EK754", "EK755", "EK756", "EK766", "EK767", "EK768", "EK780"}
+NEEDING_EXECUTORCH |= {
+    "EK429",
+    "EK447",
+    "EK751",
+    "EK753",
+    "EK754",
+    "EK755",
+    "EK756",
+    "EK766",
+    "EK767",
+    "EK768",
+    "EK780",
+}
 
 
 def found(code: str) -> list[Diagnostic]:
@@ -40,6 +52,11 @@ def pools_on_devices(_: Path) -> list[Diagnostic]:
 @provokes("EK754")
 def planner_for_control_flow(_: Path) -> list[Diagnostic]:
     return found("EK754")
+
+
+@provokes("EK429")
+def integer_weights_that_lose_their_scales(_: Path) -> list[Diagnostic]:
+    return found("EK429")
 
 
 @provokes("EK755")
