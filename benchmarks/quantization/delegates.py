@@ -144,7 +144,7 @@ def _at_the_boundary(step: tuple[torch.Tensor, ...], file: bytes) -> list[torch.
     def constant(what: str) -> Any:
         return program.load_method(f"input0_{what}").execute([])[0]
 
-    low, high = constant("qmin"), constant("qmax")
+    low, high = constant("quant_min"), constant("quant_max")
     made = torch.round(step[0] / constant("scale")) + constant("zp")
     return [made.clamp(low, high).to(torch.int8), *step[1:]]
 
