@@ -264,13 +264,7 @@ def compare(request: Header) -> Reply:
     return {"same": made[0] == made[1], "count": len(made[0])}, []
 
 
-def _lost_scales() -> Reply:
-    answer, _ = lower_weights_of_torchao({"model": "int8-affine-weights-of-torchao"})
-    return {"diagnostic": answer["at once"]}, []
-
-
 _KNOWN_DEFECTS: dict[str, Callable[[], Reply]] = {
-    "EK429": _lost_scales,
     "EK755": lambda: lower_int4({"model": "odd-width"}),
     "EK756": lambda: check_damaged({}),
 }

@@ -98,8 +98,12 @@ def check_affine_weights(program: ExportedProgram) -> Iterator[Diagnostic]:
         else:
             continue
         if wrong:
-            yield Diagnostic.of(
-                "EK429", "XNNPACK computes wrong numbers for this product with integer weights", location=locate(node)
+            yield Diagnostic(
+                code="EK755",
+                message="XNNPACK loses the scales of the integer weights of this product",
+                location=locate(node),
+                expected="a linear whose activations are quantized as well, lowered by `to_edge_transform_and_lower`",
+                hint="quantize by `Int8WeightOnlyConfig`, or activations as well",
             )
 
 

@@ -54,11 +54,6 @@ def planner_for_control_flow(_: Path) -> list[Diagnostic]:
     return found("EK754")
 
 
-@provokes("EK429")
-def integer_weights_that_lose_their_scales(_: Path) -> list[Diagnostic]:
-    return found("EK429")
-
-
 @provokes("EK755")
 def int4_weights_of_an_odd_width(_: Path) -> list[Diagnostic]:
     return found("EK755")
