@@ -27,8 +27,8 @@ def check_known_defects(backend_id: str, program: ExportedProgram) -> None:
         program: What it is about to compile, with official operators.
 
     Raises:
-        ModelError: EK755, XNNPACK reads int4 weights of an odd width from wrong addresses, or loses scales of weights; EK756, it has no
-            convolution with int4 weights.
+        ModelError: EK755, XNNPACK reads int4 weights of an odd width from wrong addresses, or loses scales of weights;
+            EK756, it has no convolution with int4 weights.
     """
     findings = [found for check in _CHECKS.get(backend_id, ()) for found in check(program)]
     if findings:

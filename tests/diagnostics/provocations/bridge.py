@@ -11,19 +11,7 @@ from tests.official.bridge_process import ask_bridge
 
 from exirkit import Diagnostic
 
-NEEDING_EXECUTORCH |= {
-    "EK429",
-    "EK447",
-    "EK751",
-    "EK753",
-    "EK754",
-    "EK755",
-    "EK756",
-    "EK766",
-    "EK767",
-    "EK768",
-    "EK780",
-}
+NEEDING_EXECUTORCH |= {"EK447", "EK751", "EK753", "EK754", "EK755", "EK756", "EK766", "EK767", "EK768", "EK780"}
 
 
 def found(code: str) -> list[Diagnostic]:
