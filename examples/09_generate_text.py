@@ -16,7 +16,7 @@ class Decoder(torch.nn.Module):
 
     def __init__(self, model: LlamaForCausalLM) -> None:
         super().__init__()
-        model.generation_config.update(use_cache=True, cache_implementation="static")
+        model.generation_config.use_cache, model.generation_config.cache_implementation = True, "static"
         self.cached = TorchExportableModuleWithStaticCache(model, batch_size=1, max_cache_len=LENGTH)
 
     def forward(self, tokens: torch.Tensor, input_pos: torch.Tensor) -> object:
@@ -32,7 +32,7 @@ def edge_program(model: LlamaForCausalLM) -> EdgeProgramManager:
 
 
 def main() -> None:
-    sizes = LlamaConfig(WORDS, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=4)
+    sizes = LlamaConfig(vocab_size=WORDS, hidden_size=32, num_hidden_layers=1, num_attention_heads=4)
     planner = MemoryPlanningPass(share_mutable_buffers=True)
     config = ExecutorchBackendConfig(memory_planning_pass=planner, external_constants=True, run_reinplace_pass=True)
     made = edge_program(LlamaForCausalLM(sizes)).to_executorch(config)
