@@ -16,7 +16,7 @@ class Decoder(torch.nn.Module):
 
     def __init__(self, model: LlamaForCausalLM) -> None:
         super().__init__()
-        model.generation_config.use_cache, model.generation_config.cache_implementation = True, "static"
+        vars(model.generation_config).update(use_cache=True, cache_implementation="static")
         self.cached = TorchExportableModuleWithStaticCache(model, batch_size=1, max_cache_len=LENGTH)
 
     def forward(self, tokens: torch.Tensor, input_pos: torch.Tensor) -> object:
