@@ -109,7 +109,7 @@ def _run_again(edit: Any, program: ExportedProgram) -> str | None:
 
 
 def _numbered(program: ExportedProgram) -> list[str]:
-    """Return the graphs as text with numbers for names, so that a node that is made anew is the same."""
+    """Return the graphs as text with numbers for names, so that a node that is created again is the same."""
     lines: list[str] = []
     for module in called_graphs(program.graph_module):
         places = {node: f"%{place}" for place, node in enumerate(module.graph.nodes)}

@@ -12,7 +12,7 @@ from .oracle import Oracle
 class RuleContracts(Oracle):
     """No rule makes a result of another dtype, shape or layout.
 
-    The engine takes such a result back, and the program stays right: without this oracle nobody would notice.
+    The engine takes such a result back, and the program stays right: no other oracle finds it.
     """
 
     name = "rule-contracts"
