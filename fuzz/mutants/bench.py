@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from exirkit.fuzz.campaigns import ProcessPool, watchdog
 from exirkit.fuzz.compilers import Compiler, ExirkitCompiler, drawn_choices
-from exirkit.fuzz.examination import Failure
+from exirkit.fuzz.examination import Failure, Verdict
 from exirkit.fuzz.generation import generate
 from exirkit.fuzz.oracles import DEFAULT_ORACLES, check
 from exirkit.fuzz.programs import Program, parse_program
@@ -67,14 +67,25 @@ def run_mutant(mutant: Mutant, options: MutationBenchOptions) -> MutantResult:
             verdict = check(program, compiler=compiler, oracles=options.oracles, seed=seed)
         found |= {"programs": seed - options.first_seed + 1, "seconds": time.process_time() - started}
         found["is_reached"] = found.get("is_reached", False) or reach.count > 0
-        if verdict.failures and _is_good_without(mutant, program, compiler, options, seed):
+        failure = _failure_of(verdict)
+        if failure is not None and _is_good_without(mutant, program, compiler, options, seed, verdict):
             found |= {"is_infected": True, "seed": seed}
-            found |= _blamed(mutant, program, verdict.failures[0], compiler, seed)
+            found |= _blamed(mutant, program, failure, compiler, seed)
             break
         if reach.count and not found.get("is_infected") and compared < _MOST_COMPARED:
             compared += 1
             found["is_infected"] = changes(mutant, program)[1]
     return MutantResult(**found)
+
+
+def _failure_of(verdict: Verdict) -> Failure | None:
+    """Return what is wrong: also a program that is rejected may be, if the compiler takes it without the bug."""
+    if verdict.failures:
+        return verdict.failures[0]
+    if verdict.unsupported is None:
+        return None
+    message = f"rejected with {verdict.unsupported}, and not without the bug"
+    return Failure("lowering", f"rejected {verdict.unsupported}", message, verdict.rejected_by)
 
 
 def _needed(mutant: Mutant) -> ExirkitCompiler:
@@ -141,13 +152,20 @@ def _keep(file: Path | None, results: Iterable[MutantResult]) -> None:
 
 
 def _is_good_without(
-    mutant: Mutant, program: Program, compiler: ExirkitCompiler, options: MutationBenchOptions, seed: int
+    mutant: Mutant,
+    program: Program,
+    compiler: ExirkitCompiler,
+    options: MutationBenchOptions,
+    seed: int,
+    verdict: Verdict,
 ) -> bool:
     """Whether there is nothing to find in a program but the bug; what a blind checker misses does not count."""
     if mutant.together:
         return True
     with applied_companions(mutant):
-        return check(program, compiler=compiler, oracles=options.oracles, seed=seed).is_good
+        without = check(program, compiler=compiler, oracles=options.oracles, seed=seed)
+    # What the compiler rejects and should is no concern of a bug that rejects it too.
+    return without.is_good and (bool(verdict.failures) or without.unsupported is None)
 
 
 def _blamed(mutant: Mutant, program: Program, failure: Failure, compiler: Compiler, seed: int) -> dict[str, Any]:
