@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from .campaigns import Found as Found
     from .campaigns import ProcessPool as ProcessPool
     from .campaigns import Progress as Progress
+    from .campaigns import Regression as Regression
+    from .campaigns import Regressions as Regressions
     from .campaigns import Shown as Shown
     from .campaigns import Store as Store
     from .campaigns import TestedPart as TestedPart
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from .campaigns import parse_seeds as parse_seeds
     from .campaigns import pattern_features as pattern_features
     from .campaigns import policy_of as policy_of
+    from .campaigns import regressions as regressions
     from .campaigns import show as show
     from .campaigns import summarise as summarise
     from .campaigns import untested as untested
@@ -117,9 +120,9 @@ if TYPE_CHECKING:
 # Public names by the subpackage that has them.
 _EXPORTS = {
     "campaigns": "Analysis Attachment Bucket Campaign CampaignConfig CampaignSummary Case Checked FeatureCount Found "
-    "ProcessPool Progress Shown Store TestedPart attached_path dask_executor find_campaign html_page load_bench "
-    "load_object load_parts load_quotas load_reasons parse_seeds pattern_features policy_of show summarise "
-    "left_out untested why_idle",
+    "ProcessPool Progress Regression Regressions Shown Store TestedPart attached_path dask_executor find_campaign "
+    "html_page load_bench load_object load_parts load_quotas load_reasons parse_seeds pattern_features policy_of "
+    "regressions show summarise left_out untested why_idle",
     "campaigns.user_tests": "fuzz_programs",
     "comparison": "ComparedFile LoweringChoices LoweringSteps MethodComparison MethodGap MethodJudge NodePlace "
     "NotTracedError Official RuntimeDifference Tolerances Traced TracedRuntime ValueGap WrongStep "
