@@ -1,1 +1,1 @@
-"""The commands of developer tools: looking at a lowering and at runs of its program, and bundles."""
+"""Commands of developer tools: what a lowering did, what runs of its program take, and bundles."""
