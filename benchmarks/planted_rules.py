@@ -35,7 +35,7 @@ LIST = Path(__file__).with_suffix(".yaml")
 LEAST_RULES = 0.95
 STAGE = "planted"
 _BESIDE = ["canonicalize", "algebra"]
-_KEYS = ("id", "vars", "match", "replace", "where", "dialect")
+_KEYS = ("id", "vars", "match", "replace", "where", "keep", "dialect")
 
 
 def planted_rules() -> list[dict[str, Any]]:
