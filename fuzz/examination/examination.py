@@ -153,7 +153,7 @@ class Examination:
     @property
     def exported(self) -> Mapping[str, ExportedProgram]:
         """The programs before lowering (raises `FailedError`)."""
-        return self.once("build", self._build, oracle="eager-run", stage="export")
+        return self.once("build", self.build, oracle="eager-run", stage="export")
 
     @cached_property
     def trace(self) -> LoweringTrace:
@@ -182,7 +182,8 @@ class Examination:
             for name in self.methods
         }
 
-    def _build(self) -> Mapping[str, ExportedProgram]:
+    def build(self) -> Mapping[str, ExportedProgram]:
+        """Make the programs before lowering anew."""
         programs = build(self.program)
         seed = self.compiler.variation if isinstance(self.compiler, ExirkitCompiler) else None
         return programs if seed is None else {name: varied(one, seed) for name, one in programs.items()}

@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature, OutputKind
 from torch.fx import Graph, GraphModule, Node
 
-from exirkit.ir import copy_program
+from exirkit.ir import OpOverload, copy_program, is_composite
 
 _SHARE_IN_PLACE = 0.7
 _SHARE_WRITTEN_BUFFERS = 0.7
@@ -61,7 +60,7 @@ def _is_fresh(node: Node) -> bool:
     if op is None or _shows_argument(node) or not isinstance(node.meta.get("val"), torch.Tensor):
         return False
     # Composite operators may return an argument as it is, whatever their schema says.
-    return not torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")
+    return not is_composite(op)
 
 
 def _aliases(node: Node) -> Iterator[Node]:

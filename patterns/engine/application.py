@@ -22,6 +22,7 @@ from exirkit.ir import (
     SealedSubgraphError,
     ShapeEnvGuardError,
     SubgraphEditor,
+    dim_order_from_stride,
     edge_operator,
     handles_like,
     has_effect,
@@ -32,6 +33,7 @@ from exirkit.ir import (
     same_argument,
     same_value,
     shared_results,
+    stride_from_dim_order,
     underlying,
 )
 from exirkit.patterns.books.model import broken_measure
@@ -690,9 +692,16 @@ class RuleApplication:
             shapes = f"{list(value.shape)} in place of {list(old.shape)}"
             raise RejectedError(f"the result would have sizes {shapes}", is_fault=same is False)
         if rule.rule.equiv.strides and compare("==", list(old.stride()), list(value.stride())) is not True:
-            raise RejectedError("the result would have another layout", is_fault=True)
+            raise RejectedError("the result would have another layout", is_fault=_is_dense(value))
         if new.op == "placeholder" and new in self._mutated and any(user.op == "output" for user in root.users):
             raise RejectedError("the program writes to the value that would be returned")
+
+
+def _is_dense(value: torch.Tensor) -> bool:
+    """Return whether a tensor with elements lies in memory without gaps, in any order of dims, as types can say it."""
+    dense = stride_from_dim_order(value.shape, dim_order_from_stride(value.stride()))
+    has_elements = all(compare("==", size, 0) is False for size in value.shape)
+    return has_elements and compare("==", list(dense), list(value.stride())) is True
 
 
 def _carry(rule: CompiledRule, state: State, pairs: Sequence[tuple[Node, Node]], builder: GraphBuilder) -> None:
