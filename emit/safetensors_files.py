@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from exirkit.ir import Diagnostic, Location, ModelError, UsageError
 
+from .flatbuffer import StreamedBytes
 from .schema import ScalarType
 from .segments import NamedBlob, TensorLayout, replaced_file, stored_tensor
 
@@ -116,7 +117,7 @@ def _plain(key: str, blob: NamedBlob) -> torch.Tensor:
     assert layout is not None
     if not layout.scalar_type.is_plain:
         raise UsageError(Diagnostic.of("EK535", f"{key!r} is a tensor of {layout.scalar_type.name}"))
-    return stored_tensor(layout, memoryview(blob.data))
+    return stored_tensor(layout, memoryview(bytes(blob.data) if isinstance(blob.data, StreamedBytes) else blob.data))
 
 
 def _entry(key: str, tensor: torch.Tensor, note: _Note) -> NamedBlob:
