@@ -252,8 +252,12 @@ def _lower_to(program: Any, level: int, file: Path) -> None:
     from exirkit import ExecutorchBackendConfig, to_edge
 
     config = ExecutorchBackendConfig(optimization_level=level)
-    edge = to_edge(program, progress=lambda line: print(line, flush=True))
-    edge.to_executorch(config).save(file)
+
+    def say(line: str) -> None:
+        print(line, flush=True)
+
+    edge = to_edge(program, progress=say)
+    edge.to_executorch(config, progress=say).save(file, progress=say)
 
 
 def _large(gigabytes: float) -> LlamaStack:

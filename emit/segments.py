@@ -9,7 +9,7 @@ import io
 import mmap
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import lcm, prod
@@ -113,24 +113,42 @@ class FileImage:
         self.write_to(made)
         return made.getvalue()
 
-    def write_to(self, file: BinaryIO) -> int:
-        """Write the file to a stream and return the number of bytes written."""
+    def write_to(self, file: BinaryIO, progress: Callable[[str], None] | None = None) -> int:
+        """Write the file to a stream and return the number of bytes written.
+
+        Args:
+            file: Takes bytes.
+            progress: Called with a line of text behind each gigabyte.
+        """
+        done, told = 0, _TOLD_NBYTES
         for chunk in self.chunks():
             rest = memoryview(chunk)
+            if progress is not None and done >= told:
+                progress(f"writing {self.nbytes / 1e9:.1f} GB: {100 * done // self.nbytes} %")
+                told += _TOLD_NBYTES
+            done += len(rest)
             while len(rest):
                 # An unbuffered file may take less than it is given.
                 rest = rest[file.write(rest) :]
         return self.nbytes
 
 
-def write_file(path: str | os.PathLike[str], image: FileImage) -> None:
+_TOLD_NBYTES = 10**9
+
+
+def write_file(path: str | os.PathLike[str], image: FileImage, progress: Callable[[str], None] | None = None) -> None:
     """Write an image to a file, which appears (or changes) only when it is complete.
+
+    Args:
+        path: The file.
+        image: What is in it.
+        progress: Called with a line of text before each gigabyte.
 
     Raises:
         OSError: The file cannot be written; what was there before is untouched.
     """
     with replaced_file(path) as partial, open(partial, "xb") as file:
-        image.write_to(file)
+        image.write_to(file, progress)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from torch.fx.node import map_aggregate
 from .inference import view_of_copy
 from .operators.handles import underlying
 from .tensor_spec import contiguous_stride
-from .torch_internals import FakeTensor, OpOverload, pytree
+from .torch_internals import FakeTensor, OpOverload, make_wrapper_tensor, pytree
 
 _FAILURES = (ArithmeticError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError)
 DEFERRED_NBYTES = 1 << 18
@@ -205,12 +205,11 @@ class DeferredTensor(torch.Tensor):
     def __new__(cls, calculation: Calculation, *, composes: bool = False) -> DeferredTensor:
         """Make a tensor with the dtype, shape and strides that are recorded."""
         recorded = calculation.recorded
-        made: DeferredTensor = torch.Tensor._make_wrapper_subclass(
-            cls, tuple(recorded.shape), strides=dense_stride(recorded), dtype=recorded.dtype
-        )
+        made: Any = make_wrapper_tensor(cls, recorded, dense_stride(recorded))
         made.calculation = calculation
         made.composes = composes
-        return made
+        found: DeferredTensor = made
+        return found
 
     def __init__(self, calculation: Calculation, *, composes: bool = False) -> None:
         """See `__new__`."""
@@ -232,7 +231,7 @@ class DeferredTensor(torch.Tensor):
         """Return the elements as nested lists of numbers."""
         return self.plain().tolist()
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+    def __repr__(self, **_options: Any) -> str:  # type: ignore[override]
         """Return dtype and shape; the elements are not computed for it."""
         return f"DeferredTensor({str(self.dtype).removeprefix('torch.')}, {list(self.shape)})"
 

@@ -44,14 +44,15 @@ def test_blocks_are_the_elements_in_order(sizes: tuple[int, ...], block: int, mo
     monkeypatch.setattr(deferred_tensors, "_BLOCK_NBYTES", block)
     monkeypatch.setattr(deferred_tensors, "_ENDS_NBYTES", 12)
     tensor = torch.randn(sizes)
-    orders = list(permutations(range(len(sizes))))[::5] + [tuple(reversed(range(len(sizes))))]
+    orders = [*list(permutations(range(len(sizes))))[::5], tuple(reversed(range(len(sizes))))]
     for way in orders:
         strided = tensor.permute(way)
         for order in orders:
             whole = bytes(contents(strided, order))
             streamed = StreamedContents(strided, order)
             assert bytes(streamed) == whole
-            assert streamed == whole and len(streamed) == len(whole)
+            assert streamed == whole
+            assert len(streamed) == len(whole)
             assert all(len(one) <= max(block, 4) for one in streamed.blocks())
             assert end_bytes(strided, order) == (whole[:12], whole[-12:])
             for start, stop in ((0, 3), (2, 9), (5, 1000), (-7, -2), (3, 3), (9, 2)):
@@ -179,10 +180,10 @@ def test_files_are_the_same_with_everything_deferred_and_with_nothing(
 
 def test_weights_in_a_data_file_are_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
     program = exported(Layers().eval(), torch.randn(2, 3, 4, 4))
-    options = {"external_constants": True, "fold_external_constants": True}
+    config = ExecutorchBackendConfig(external_constants=True, fold_external_constants=True)
     monkeypatch.setattr(deferred_tensors, "DEFERRED_NBYTES", 1 << 40)
-    at_once = to_edge(program).to_executorch(ExecutorchBackendConfig(**options))
+    at_once = to_edge(program).to_executorch(config)
     monkeypatch.setattr(deferred_tensors, "DEFERRED_NBYTES", 1)
-    later = to_edge(program).to_executorch(ExecutorchBackendConfig(**options))
+    later = to_edge(program).to_executorch(config)
     assert later.tensor_data == at_once.tensor_data
     assert later.buffer == at_once.buffer
