@@ -392,6 +392,10 @@ class DecomposeToCore(Pass):
                 raise WholeGraphNeededError(
                     "torch.vmap, whose operators know their dims when they are traced again", node
                 )
+            if op is torch.ops.aten.item.default and op not in self._preserved:
+                # The number keeps its symbol: made anew, it would be another one.
+                editor.retarget(node, torch.ops.aten._local_scalar_dense.default, val=node.meta["val"])
+                continue
             if op is torch.ops.aten.view.default:
                 op = _fitting_view(editor, node)
             if isinstance(op, OpOverload) and self._is_composite(op) and not is_kept_whole(node):
