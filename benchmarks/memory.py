@@ -35,6 +35,7 @@ from benchmarks.lowering_worker import chain_of
 from benchmarks.measured_process import reset_resident_peak, resident_peak_bytes
 from benchmarks.models import Benchmark, chain
 from benchmarks.models import build as build_from_zoo
+from exirkit.emit import replaced_file
 
 EXPORTERS = ("official", "ours-O0", "ours", "ours-O2")
 _INTERVAL_SECONDS = 0.002
@@ -279,7 +280,7 @@ def _write_random(model: torch.nn.Module, file: Path) -> None:
     header += b" " * (-len(header) % 8)
     drawn = torch.randn(_BLOCK_ELEMENTS, generator=torch.Generator().manual_seed(1)).mul_(0.02)
     scale = 1.0
-    with file.open("wb") as opened:
+    with replaced_file(file) as partial, partial.open("wb") as opened:
         opened.write(len(header).to_bytes(8, "little") + header)
         for one in model.state_dict().values():
             for done in range(0, one.numel(), _BLOCK_ELEMENTS):
