@@ -129,7 +129,7 @@ class ExirkitCompiler:
         placed = self.placed_pipelines()
         rules = self.rules_under_test() if self.has_rules else []
         trace.expect({one.file: one.name for one in placed}, [one.id for one in rules])
-        with watching(trace.see, verify=self.verify):
+        with watching(trace.see, verify=self.verify, sees_passes=trace.sees_passes):
             manager = to_edge(
                 dict(programs),
                 compile_config=EdgeCompileConfig(_skip_dim_order=self.skip_dim_order),

@@ -45,10 +45,16 @@ class FailedError(Exception):
 
 
 class RejectedError(Exception):
-    """The compiler rejected the program with a diagnostic that states what it does not support."""
+    """The compiler rejected the program with a diagnostic that states what it does not support.
 
-    def __init__(self, code: str, text: str) -> None:
+    Attributes:
+        code: Of the diagnostic.
+        stage: The pass or part that raised it.
+    """
+
+    def __init__(self, code: str, text: str, stage: str | None = None) -> None:
         self.code = code
+        self.stage = stage
         super().__init__(text)
 
 
@@ -236,7 +242,7 @@ class Examination:
         if oracle == "lowering" and isinstance(error, DiagnosticError) and error.code in UNSUPPORTED:
             made = [one for one in error.diagnostics if self._is_own_call(one)]
             if not made:
-                return RejectedError(error.code, error.diagnostics[0].headline())
+                return RejectedError(error.code, error.diagnostics[0].headline(), self.trace.current)
             return FailedError(
                 Failure(
                     oracle, f"made a call that no kernel takes {error.code}", made[0].render()[:4000], "legalization"

@@ -735,9 +735,12 @@ class GraphEditor:
         kind = None if spec is None else _MUTATION_OF.get(spec.kind)
         if spec is None or kind is None:
             expected = "the placeholder of a parameter, a buffer or a user's input"
-            raise UsageError(
-                Diagnostic.of("EK116", f"%{owner.name} is never mutated", location=locate(owner), expected=expected)
-            )
+            is_constant = spec is not None and spec.kind is InputKind.CONSTANT_TENSOR
+            message = f"%{owner.name} is {'a constant, and ' if is_constant else ''}never mutated"
+            # A buffer that the model reaches by a list, such as a cache of keys, is exported as a constant.
+            hint = "register the tensor with `register_buffer`; if it is one already, export with `strict=True`"
+            finding = Diagnostic.of("EK116", message, location=locate(owner), expected=expected)
+            raise UsageError(finding.model_copy(update={"hint": hint}) if is_constant else finding)
         self._save_signature()
         specs = self.program._graph_signature.output_specs
         position = sum(one.kind in MUTATION_KINDS for one in specs)
