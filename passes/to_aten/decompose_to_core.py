@@ -317,7 +317,7 @@ def _only_renames_strides(tensor: torch.Tensor, size: Any, stride: Any, storage_
 
 
 def _reject_untaken(node: Node) -> None:
-    """Reject a call that is not taken apart alone."""
+    """Reject a call that is not decomposed alone."""
     op: Any = node.target
     if isinstance(op, HigherOrderOperator) and control_flow_call(node) is None:
         raise WholeGraphNeededError(f"higher-order operator {op}", node)
@@ -397,7 +397,7 @@ class DecomposeToCore(Pass):
                 continue
             _reject_untaken(node)
             if op is torch.ops.aten.item.default and op not in self._preserved:
-                # The number keeps its symbol: made anew, it would be another one.
+                # The number keeps its symbol: another call would have another one.
                 editor.retarget(node, torch.ops.aten._local_scalar_dense.default, val=node.meta["val"])
                 continue
             if op is torch.ops.aten.view.default:
