@@ -103,6 +103,7 @@ def run_mutation_bench(
     options: MutationBenchOptions,
     *,
     only: Sequence[str] = (),
+    mutants: Sequence[Mutant] | None = None,
     file: Path | None = None,
     listen: Callable[[MutantResult], None] | None = None,
     workers: int = 1,
@@ -112,15 +113,17 @@ def run_mutation_bench(
     Args:
         options: How much is tried.
         only: Ids of bugs; all when absent.
+        mutants: The bugs; those that come with exirkit when absent.
         file: Where results are kept as JSON, after every bug; those that are there already are not tried again.
         listen: Is told each result, as it comes.
         workers: Bugs that are tried at a time.
 
     Returns:
-        The results, in the order of the tables.
+        The results, in the order of the bugs.
     """
+    listed = shipped_mutants() if mutants is None else mutants
     known = {one.id: one for one in _read(file)}
-    chosen = [one for one in shipped_mutants() if not only or one.id in only]
+    chosen = [one for one in listed if not only or one.id in only]
     for one in chosen:
         if one.id in known and listen is not None:
             listen(known[one.id])

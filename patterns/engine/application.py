@@ -14,16 +14,19 @@ from torch.fx import Node
 
 from exirkit.ir import (
     ATTRIBUTE_KEYS,
+    DeferredTensor,
     DiagnosticError,
     EdgeOpOverload,
     FakeTensorMode,
     GraphEditor,
+    NotComputableError,
     ProgramInterface,
     SealedSubgraphError,
     ShapeEnvGuardError,
     SubgraphEditor,
     dim_order_from_stride,
     edge_operator,
+    end_bytes,
     handles_like,
     has_effect,
     infer_value,
@@ -304,6 +307,12 @@ class GraphBuilder:
         known = self._tensors.get(id(tensor))
         if known is not None:
             return known[1]
+        if isinstance(tensor, DeferredTensor):
+            try:
+                # Done once, to know that it can be done.
+                end_bytes(tensor, dim_order_from_stride(tensor.stride(), tensor.shape))
+            except NotComputableError as error:
+                raise ExpressionError(str(error)) from None
         kind, is_persistent = store_as
         if kind is InputKind.PARAMETER and not (tensor.is_floating_point() or tensor.is_complex()):
             kind = InputKind.BUFFER

@@ -26,6 +26,7 @@ from exirkit.cli.commands import (
     run,
     verify,
 )
+from exirkit.cli.commands.devtools.gap import GapReport
 from exirkit.cli.commands.fuzz.campaign import FuzzReport
 from exirkit.cli.commands.rule.books import RuleListReport
 from exirkit.cli.commands.rule.check import BookReport
@@ -55,6 +56,7 @@ DOCUMENTS: dict[str, type | set[str]] = {
     "print": print_program.PrintReport,
     "compare": compare.CompareReport,
     "bisect": bisect.BisectReport,
+    "gap": GapReport,
     "rule check": BookReport,
     "rule explain": RuleExplainReport,
     "rule docs": {"ok", "output", "pages", "rules"},
