@@ -183,7 +183,7 @@ class Examination:
         }
 
     def build(self) -> Mapping[str, ExportedProgram]:
-        """Make the programs before lowering anew."""
+        """Export the program once more."""
         programs = build(self.program)
         seed = self.compiler.variation if isinstance(self.compiler, ExirkitCompiler) else None
         return programs if seed is None else {name: varied(one, seed) for name, one in programs.items()}
