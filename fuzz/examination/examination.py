@@ -16,7 +16,7 @@ from exirkit.emit import read_program
 from exirkit.fuzz.compilers.compilers import Compiler, ExirkitCompiler, Lowering
 from exirkit.fuzz.compilers.lowering_trace import LoweringTrace
 from exirkit.fuzz.compilers.official_compiler import OfficialCompiler
-from exirkit.fuzz.programs import Program, Run, RunResult, build, inputs_of, run_eagerly
+from exirkit.fuzz.programs import Program, Run, RunResult, build, inputs_of, run_eagerly, varied
 from exirkit.ir import Diagnostic, DiagnosticError, called_graphs
 from exirkit.patterns import name_of
 
@@ -153,7 +153,7 @@ class Examination:
     @property
     def exported(self) -> Mapping[str, ExportedProgram]:
         """The programs before lowering (raises `FailedError`)."""
-        return self.once("build", lambda: build(self.program), oracle="eager-run", stage="export")
+        return self.once("build", self.build, oracle="eager-run", stage="export")
 
     @cached_property
     def trace(self) -> LoweringTrace:
@@ -181,6 +181,12 @@ class Examination:
             name: run_eagerly(replace(self.program, runs=tuple(self.runs_of(name))), in_float64=is_double)
             for name in self.methods
         }
+
+    def build(self) -> Mapping[str, ExportedProgram]:
+        """Export the program once more."""
+        programs = build(self.program)
+        seed = self.compiler.variation if isinstance(self.compiler, ExirkitCompiler) else None
+        return programs if seed is None else {name: varied(one, seed) for name, one in programs.items()}
 
     def _lower(self) -> Lowering:
         if isinstance(self.compiler, OfficialCompiler):
