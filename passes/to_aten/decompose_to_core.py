@@ -49,6 +49,7 @@ from exirkit.ir import (
 from exirkit.passes.analysis import is_kept_whole
 from exirkit.passes.config.lowering_config import Overload
 from exirkit.passes.contract import Pass, registered
+from exirkit.passes.to_edge.edge_operators import LiftConstants
 from exirkit.passes.to_executorch.propagate_specs import all_editors
 from exirkit.passes.user_passes.base import ExportedProgramPassBase, ExportedProgramPassResult
 
@@ -316,6 +317,15 @@ def _only_renames_strides(tensor: torch.Tensor, size: Any, stride: Any, storage_
     )
 
 
+def _reject_untaken(node: Node) -> None:
+    """Reject a call that is not decomposed alone."""
+    op: Any = node.target
+    if isinstance(op, HigherOrderOperator) and control_flow_call(node) is None:
+        raise WholeGraphNeededError(f"higher-order operator {op}", node)
+    if getattr(op, "__module__", "") == PREDISPATCH_MODULE:
+        raise WholeGraphNeededError("torch.vmap, whose operators know their dims when they are traced again", node)
+
+
 # Composite operators that count as core, because runtimes have kernels for them.
 _CORE_COMPOSITES = frozenset({torch.ops.aten.upsample_bilinear2d.vec, torch.ops.aten.upsample_nearest2d.vec})
 
@@ -386,12 +396,11 @@ class DecomposeToCore(Pass):
             op = node.target
             if op is CALL_DELEGATE:
                 continue
-            if isinstance(op, HigherOrderOperator) and control_flow_call(node) is None:
-                raise WholeGraphNeededError(f"higher-order operator {op}")
-            if getattr(op, "__module__", "") == PREDISPATCH_MODULE:
-                raise WholeGraphNeededError(
-                    "torch.vmap, whose operators know their dims when they are traced again", node
-                )
+            _reject_untaken(node)
+            if op is torch.ops.aten.item.default and op not in self._preserved:
+                # The number keeps its symbol: another call would have another one.
+                editor.retarget(node, torch.ops.aten._local_scalar_dense.default, val=node.meta["val"])
+                continue
             if op is torch.ops.aten.view.default:
                 op = _fitting_view(editor, node)
             if isinstance(op, OpOverload) and self._is_composite(op) and not is_kept_whole(node):
@@ -646,6 +655,8 @@ def expose_operators(program: ExportedProgram, wanted: Iterable[OpOverload]) -> 
     """
     operators = frozenset(wanted)
     copied = copy_program(program)
+    # Partitioners ask what weights are: tensors, and not parts of objects of tensor subclasses.
+    LiftConstants().run(GraphEditor(copied))
     # Before anything is decomposed, so that all parts of an operator share a handle.
     GenerateDebugHandles().run(GraphEditor(copied))
     try:
