@@ -270,9 +270,9 @@ def test_a_record_is_filled_part_by_part(tmp_path: Path) -> None:
             again()
 
 
-def test_what_a_record_cannot_take_is_refused() -> None:
+def test_what_a_record_cannot_take_is_rejected() -> None:
     record = ETRecord()
-    refused: list[tuple[str, Any]] = [
+    rejected: list[tuple[str, Any]] = [
         ("EK787", lambda: record.add_edge_dialect_program(torch.nn.Linear(1, 1))),
         ("EK787", lambda: record.add_executorch_program(b"")),
         ("EK787", lambda: record.add_extra_export_modules({"debug_handle_map": {}})),
@@ -280,7 +280,7 @@ def test_what_a_record_cannot_take_is_refused() -> None:
         ("EK786", lambda: record.update_reference_outputs(bundled([MethodTestCase((torch.ones(1),))]))),
         ("EK786", lambda: record.update_representative_inputs(bundled([]))),
     ]
-    for code, call in refused:
+    for code, call in rejected:
         with pytest.raises(UsageError, match=code):
             call()
     record.add_exported_program(None)

@@ -196,7 +196,7 @@ class ETRecord:
         )
 
     def add_extra_export_modules(self, extra_recorded_export_modules: Mapping[str, Any]) -> None:
-        """Add further programs to look at, by a name: a program, or what `to_edge` returned.
+        """Add further programs to examine, by a name: a program, or what `to_edge` returned.
 
         Raises:
             UsageError: EK787, it is something else, or the record needs the name for itself.
