@@ -19,6 +19,7 @@ from torch.export.graph_signature import InputKind, InputSpec, OutputKind, Outpu
 from torch.fx import Graph, Node
 
 from exirkit.ir.analysis import MUTATION_KINDS, is_pure, is_static, results_of_graph, same_argument, same_value
+from exirkit.ir.deferred_tensors import DeferredTensor
 from exirkit.ir.diagnostics import Diagnostic, ModelError, UsageError
 from exirkit.ir.inference import Inference, fake_like
 from exirkit.ir.provenance import inherited, locate, target_name
@@ -758,7 +759,7 @@ class GraphEditor:
         self._set_entry(self.program._range_constraints, symbol, value_range)
 
     def _fake(self, tensor: torch.Tensor) -> torch.Tensor:
-        if type(tensor) is torch.Tensor and is_static(tensor) and not tensor.is_quantized:
+        if type(tensor) in (torch.Tensor, DeferredTensor) and is_static(tensor) and not tensor.is_quantized:
             return fake_like(self.fake_mode, tensor)
         return self.fake_mode.from_tensor(tensor, static_shapes=True)
 
