@@ -27,6 +27,7 @@ from exirkit.cli.commands import (
     verify,
 )
 from exirkit.cli.commands.devtools.gap import GapReport
+from exirkit.cli.commands.devtools.profile import ProfileReport
 from exirkit.cli.commands.fuzz.campaign import FuzzReport
 from exirkit.cli.commands.rule.books import RuleListReport
 from exirkit.cli.commands.rule.check import BookReport
@@ -57,6 +58,7 @@ DOCUMENTS: dict[str, type | set[str]] = {
     "compare": compare.CompareReport,
     "bisect": bisect.BisectReport,
     "gap": GapReport,
+    "profile": ProfileReport,
     "rule check": BookReport,
     "rule explain": RuleExplainReport,
     "rule docs": {"ok", "output", "pages", "rules"},

@@ -24,4 +24,9 @@ from .inspector import PerfData as PerfData
 from .inspector import TimeScale as TimeScale
 from .node_text import describe_node as describe_node
 from .node_text import inspect_node as inspect_node
+from .profile import GroupTimes as GroupTimes
+from .profile import InstructionTimes as InstructionTimes
+from .profile import MethodProfile as MethodProfile
+from .profile import profile_of as profile_of
+from .profile import trace_events as trace_events
 from .tracing import debug_buffer_nbytes as debug_buffer_nbytes
