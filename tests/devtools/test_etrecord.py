@@ -261,13 +261,12 @@ def test_a_record_is_filled_part_by_part(tmp_path: Path) -> None:
         copied.save(tmp_path / "copied")
     copied.add_executorch_program(made)
     copied.save(tmp_path / "copied")
-    for again in (
-        lambda: read.add_exported_program(exported),
-        lambda: read.add_edge_dialect_program(edge),
-        lambda: read.add_executorch_program(made),
-    ):
-        with pytest.raises(UsageError, match="EK785"):
-            again()
+    with pytest.raises(UsageError, match="EK785"):
+        read.add_exported_program(exported)
+    with pytest.raises(UsageError, match="EK785"):
+        read.add_edge_dialect_program(edge)
+    with pytest.raises(UsageError, match="EK785"):
+        read.add_executorch_program(made)
 
 
 def test_what_a_record_cannot_take_is_rejected() -> None:

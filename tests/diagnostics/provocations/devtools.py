@@ -125,9 +125,9 @@ def wrong_expectation(_: Path) -> object:
 
 @provokes("EK785")
 def record_filled_twice(_: Path) -> None:
-    record = ETRecord()
-    for _ in range(2):
-        record.add_exported_program(torch.export.export(torch.nn.ReLU(), (X,)))
+    record, exported = ETRecord(), torch.export.export(torch.nn.ReLU(), (X,))
+    record.add_exported_program(exported)
+    record.add_exported_program(exported)
 
 
 @provokes("EK786")

@@ -288,9 +288,9 @@ class ETRecord:
                 # The official form has a number here that tells the graph apart from others in its process.
                 found.append((_GRAPH_ID, b"0"))
             stored += [(name, program, {}) for name, program in self.graph_map.items()]
-        for name, program, single in stored:
+        for name, program, handles_of in stored:
             try:
-                members = stored_program(program, single, weights=weights)
+                members = stored_program(program, handles_of, weights=weights)
             except Exception as error:  # whatever torch does not serialise
                 finding = Diagnostic.of("EK740", f"{name} is not in the record for the official Inspector: {error}")
                 warnings.warn(finding.headline(), stacklevel=3)
