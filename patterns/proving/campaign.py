@@ -87,8 +87,8 @@ def certificate_of(
 
 def unconfirmed(
     certificate: Certificate, rule: CompiledRule, book: LoadedBook, *, seconds: float = SECONDS
-) -> str | None:
-    """Prove a rule again, and return why its certificate does not hold; None if it does.
+) -> Diagnostic | None:
+    """Prove a rule again, and return why its certificate does not hold, EK282; None if it does.
 
     Args:
         certificate: As it is stored.
@@ -100,6 +100,15 @@ def unconfirmed(
         UsageError: EK280, the solver is not installed.
     """
     require_solver()
+    why = _difference(certificate, rule, book, seconds)
+    if why is None:
+        return None
+    message = f"the certificate of rule {rule.id} does not hold: {why}"
+    hint = "make it again: exirkit rule prove BOOK --certificates FILE --update"
+    return Diagnostic(code="EK282", message=message, hint=hint)
+
+
+def _difference(certificate: Certificate, rule: CompiledRule, book: LoadedBook, seconds: float) -> str | None:
     if certificate.hash != rule_text_hash(rule, book):
         return "the text of the rule has changed since"
     if certificate.status not in ("proved", "bounded"):

@@ -43,7 +43,7 @@ class SymbolicTensor(torch.Tensor):
             element: The element at an index vector within the sizes.
             source: Tensor that has the same elements in the same row-major order.
         """
-        made: SymbolicTensor = torch.Tensor._make_subclass(SymbolicTensor, torch.empty(0))
+        made: SymbolicTensor = torch.empty(0).as_subclass(SymbolicTensor)
         made.path = path
         made._shape = [_plain(path, size) for size in sizes]
         made._dtype = dtype

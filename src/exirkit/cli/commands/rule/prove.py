@@ -15,6 +15,7 @@ from exirkit.cli.files import check_writable, expand_books, write_text
 from exirkit.cli.options import Json, Libraries
 
 if TYPE_CHECKING:
+    from exirkit.ir import Diagnostic
     from exirkit.patterns import Certificate, LoadedBook
 
 
@@ -53,7 +54,7 @@ class ProofReport:
     rules: list[ProvedRule]
     proved: int
     of_all_ranks: int
-    unconfirmed: list[str]
+    unconfirmed: list[Diagnostic]
 
 
 def prove(  # noqa: C901 - options that exclude each other
@@ -151,13 +152,11 @@ def _certificates(
             if only and one.rule not in only:
                 continue
             show(one.rule, number, len(known.rules))
-            why = (
-                unconfirmed_certificate(one, by_id[one.rule], book, seconds=4 * seconds)
-                if one.rule in by_id
-                else "the book has no such rule"
-            )
-            if why is not None:
-                report.unconfirmed.append(f"{name}: {one.rule}: {why}")
+            if one.rule not in by_id:
+                continue
+            wrong = unconfirmed_certificate(one, by_id[one.rule], book, seconds=4 * seconds)
+            if wrong is not None:
+                report.unconfirmed.append(wrong)
     return chosen
 
 
@@ -179,8 +178,8 @@ def _print(report: ProofReport) -> None:
         rows.append([one.status, one.rule, " ".join(str(said or "").split())[:150]])
     if rows:
         print_table(["status", "rule", "what is shown"], rows)
-    for text in report.unconfirmed:
-        print_text(f"\nerror[EK282]: certificate does not hold: {text}", err=True)
+    for wrong in report.unconfirmed:
+        print_text(f"\n{wrong.render()}", err=True)
     count = len(report.rules)
     share = f" ({report.proved / count:.0%})" if count else ""
     print_line()
