@@ -105,6 +105,7 @@ from .schema import TensorList as TensorList
 from .segments import FileImage as FileImage
 from .segments import NamedBlob as NamedBlob
 from .segments import TensorLayout as TensorLayout
+from .segments import replaced_file as replaced_file
 from .segments import write_file as write_file
 from .tensor_data import DataFile as DataFile
 from .tensor_data import FlatTensor as FlatTensor

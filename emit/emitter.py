@@ -84,10 +84,10 @@ from .values import (
     call_values,
     constant_member,
     container_text,
-    contents,
     is_all_zero,
     make_table,
     parameters,
+    streamed_contents,
     tensor_value,
 )
 
@@ -304,7 +304,7 @@ class MethodEmitter:
 
     def _initial_value(self, node: Node, spec: TensorSpec, name: str) -> int:
         tensor = self._stored_tensor(name)
-        if not node.meta.get("et_init_buffer") and is_all_zero(contents(tensor, spec.dim_order)):
+        if not node.meta.get("et_init_buffer") and is_all_zero(streamed_contents(tensor, spec.dim_order)):
             return 0
         return self._state.initial_values.add(tensor, spec.dim_order, name)
 

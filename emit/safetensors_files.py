@@ -16,10 +16,12 @@ from typing import Any
 import torch
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from exirkit.ir import Diagnostic, Location, ModelError, UsageError
+from exirkit.ir import Diagnostic, Location, ModelError, UsageError, stride_from_dim_order
 
+from .flatbuffer import StreamedBytes
 from .schema import ScalarType
 from .segments import NamedBlob, TensorLayout, replaced_file, stored_tensor
+from .values import contents
 
 _NOTES = "exirkit"
 
@@ -67,6 +69,8 @@ def write_safetensors(entries: Mapping[str, NamedBlob], path: str | PathLike[str
 def read_safetensors(path: str | PathLike[str]) -> dict[str, NamedBlob]:
     """Return the entries of a safetensors file as `data_file` takes them, in the order of their keys.
 
+    Rows of tensors are mapped from the file, not read.
+
     Raises:
         ModelError: EK546, it is damaged, or has a tensor that program files cannot hold.
         OSError: The file cannot be read.
@@ -84,7 +88,7 @@ def read_safetensors(path: str | PathLike[str]) -> dict[str, NamedBlob]:
 
 
 def named_tensors(tensors: Mapping[str, torch.Tensor]) -> dict[str, NamedBlob]:
-    """Return tensors, such as those of a state dict, as entries; what they hold is copied.
+    """Return tensors, such as those of a state dict, as entries; what lies in memory row by row is shared.
 
     Raises:
         ModelError: EK546, program files cannot hold elements of that type.
@@ -93,7 +97,7 @@ def named_tensors(tensors: Mapping[str, torch.Tensor]) -> dict[str, NamedBlob]:
 
 
 def tensors_of(entries: Mapping[str, NamedBlob]) -> dict[str, torch.Tensor]:
-    """Return copies of the tensors among entries.
+    """Return the tensors among entries; they share what can be written to, and copy the rest.
 
     Raises:
         UsageError: EK535, a tensor of a type whose elements share bytes.
@@ -116,14 +120,17 @@ def _plain(key: str, blob: NamedBlob) -> torch.Tensor:
     assert layout is not None
     if not layout.scalar_type.is_plain:
         raise UsageError(Diagnostic.of("EK535", f"{key!r} is a tensor of {layout.scalar_type.name}"))
-    return stored_tensor(layout, memoryview(blob.data))
+    if isinstance(blob.data, memoryview) and not blob.data.readonly and len(blob.data):
+        strides = stride_from_dim_order(layout.sizes, layout.dim_order)
+        return torch.frombuffer(blob.data, dtype=layout.scalar_type.dtype).as_strided(layout.sizes, strides)
+    return stored_tensor(layout, memoryview(bytes(blob.data) if isinstance(blob.data, StreamedBytes) else blob.data))
 
 
 def _entry(key: str, tensor: torch.Tensor, note: _Note) -> NamedBlob:
     order = list(range(tensor.dim())) if note.dim_order is None else note.dim_order
     if sorted(order) != list(range(tensor.dim())) or (note.is_blob and tensor.dtype != torch.uint8):
         raise ValueError(f"{key!r} is noted with {note.model_dump(exclude_defaults=True)}")
-    data = tensor.permute(order).contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+    data = contents(tensor, order) if tensor.numel() else b""
     if note.is_blob:
         return NamedBlob(data)
     try:

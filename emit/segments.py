@@ -5,10 +5,11 @@ Nothing is copied: a file is a sequence of chunks, most of them views of the mem
 
 from __future__ import annotations
 
+import io
 import mmap
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import lcm, prod
@@ -21,7 +22,7 @@ from pydantic import Field
 
 from exirkit.ir import Diagnostic, Location, ModelError, UsageError, stride_from_dim_order
 
-from .flatbuffer import Chunk, Int32, Table, UInt8, read_blob
+from .flatbuffer import Chunk, Content, Int32, StreamedBytes, Table, UInt8, read_blob
 from .schema import FORCE_ALIGN_BYTES, Buffer, DataSegment, ProgramFormatError, ScalarType, SubsegmentOffsets
 
 SEGMENT_ALIGNMENT: Final = 128
@@ -76,7 +77,7 @@ class NamedBlob:
         UsageError: EK521 if `data` is not contiguous bytes.
     """
 
-    data: Chunk
+    data: Content
     alignment: int = 1
     layout: TensorLayout | None = None
 
@@ -96,34 +97,58 @@ class FileImage:
     """
 
     nbytes: int
-    _chunks: tuple[Chunk, ...] = field(repr=False)
+    _chunks: tuple[Content, ...] = field(repr=False)
 
     def chunks(self) -> Iterator[Chunk]:
-        """Yield the bytes in the order of the file; weights and payloads are views, not copies."""
-        yield from self._chunks
+        """Yield the bytes in the order of the file; weights and payloads are views, or made block by block."""
+        for chunk in self._chunks:
+            if isinstance(chunk, StreamedBytes):
+                yield from chunk.blocks()
+            else:
+                yield chunk
 
     def to_bytes(self) -> bytes:
         """Return the file as bytes, a copy."""
-        return b"".join(self._chunks)
+        made = io.BytesIO()
+        self.write_to(made)
+        return made.getvalue()
 
-    def write_to(self, file: BinaryIO) -> int:
-        """Write the file to a stream and return the number of bytes written."""
-        for chunk in self._chunks:
+    def write_to(self, file: BinaryIO, progress: Callable[[str], None] | None = None) -> int:
+        """Write the file to a stream and return the number of bytes written.
+
+        Args:
+            file: Takes bytes.
+            progress: Called with a line of text behind each gigabyte.
+        """
+        done, told = 0, _TOLD_NBYTES
+        for chunk in self.chunks():
             rest = memoryview(chunk)
+            if progress is not None and done >= told:
+                progress(f"writing {self.nbytes / 1e9:.1f} GB: {100 * done // self.nbytes} %")
+                told += _TOLD_NBYTES
+            done += len(rest)
             while len(rest):
                 # An unbuffered file may take less than it is given.
                 rest = rest[file.write(rest) :]
         return self.nbytes
 
 
-def write_file(path: str | os.PathLike[str], image: FileImage) -> None:
+_TOLD_NBYTES = 10**9
+
+
+def write_file(path: str | os.PathLike[str], image: FileImage, progress: Callable[[str], None] | None = None) -> None:
     """Write an image to a file, which appears (or changes) only when it is complete.
+
+    Args:
+        path: The file.
+        image: What is in it.
+        progress: Called with a line of text before each gigabyte.
 
     Raises:
         OSError: The file cannot be written; what was there before is untouched.
     """
     with replaced_file(path) as partial, open(partial, "xb") as file:
-        image.write_to(file)
+        image.write_to(file, progress)
 
 
 @contextmanager
@@ -230,12 +255,12 @@ class Segments:
 
     def __init__(self, alignment: int) -> None:
         self.table: list[DataSegment] = []
-        self.chunks: list[Chunk] = []
+        self.chunks: list[Content] = []
         self.nbytes = 0
         self.alignment = alignment
         self._least_alignment = alignment
 
-    def add(self, chunks: Sequence[Chunk], alignment: int) -> int:
+    def add(self, chunks: Sequence[Content], alignment: int) -> int:
         """Append a segment and return its index."""
         for chunk in chunks:
             check_bytes(chunk)
@@ -252,7 +277,7 @@ class Segments:
 
     def add_table(self, buffers: Sequence[Buffer], alignment: int) -> SubsegmentOffsets:
         """Append a segment of many buffers, each aligned, and return where they are."""
-        chunks: list[Chunk] = []
+        chunks: list[Content] = []
         offsets: list[int] = []
         end = 0
         for buffer in buffers:
@@ -282,10 +307,10 @@ class UniqueBlobs:
     """Numbers blobs such that equal ones have the same number."""
 
     def __init__(self) -> None:
-        self.blobs: list[Chunk] = []
+        self.blobs: list[Content] = []
         self._by_start: dict[tuple[int, bytes], list[int]] = {}
 
-    def number(self, blob: Chunk) -> int:
+    def number(self, blob: Content) -> int:
         """Return the number of a blob equal to `blob`."""
         # Hashing gigabytes of weights would take longer than writing them, and most differ in size or start.
         similar = self._by_start.setdefault((len(blob), bytes(blob[:64])), [])
@@ -299,7 +324,7 @@ class UniqueBlobs:
 
 def check_bytes(data: object) -> None:
     """Reject data that was put into a model after it was validated."""
-    if not isinstance(data, (bytes, memoryview)):
+    if not isinstance(data, bytes | memoryview | StreamedBytes):
         message = f"program data is {type(data).__name__}"
         raise ModelError(Diagnostic.of("EK520", message))
 

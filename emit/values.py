@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from hashlib import blake2b, sha256
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch.fx import Node
 
-from exirkit.ir import Delegate, Diagnostic, FakeTensor, Location, ModelError, TensorSpec, locate, pytree
+from exirkit.ir import (
+    DeferredTensor,
+    Delegate,
+    Diagnostic,
+    FakeTensor,
+    Location,
+    ModelError,
+    TensorSpec,
+    bytes_of,
+    element_blocks,
+    end_bytes,
+    locate,
+    memory_key,
+    pytree,
+)
 
-from .flatbuffer import Table
+from .flatbuffer import Content, StreamedBytes, Table
 from .schema import (
     FORCE_ALIGN_BYTES,
     AllocationDetails,
@@ -42,6 +56,8 @@ from .segments import NamedBlob, TensorLayout
 
 # Bytes at the start and end of a constant that are compared before anything is hashed.
 _SAMPLE_NBYTES = 256
+# Contents that lie otherwise in memory are copied at once if they have fewer bytes.
+_STREAMED_NBYTES = 1 << 18
 
 
 class ConstantPool:
@@ -74,20 +90,22 @@ class ConstantPool:
             ModelError: EK554, the tensor has no data.
         """
         _check_real(tensor, name)
-        place = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride(), tuple(dim_order))
+        where = (memory_key(tensor), tensor.storage_offset())
+        place = (*where, tensor.dtype, tuple(tensor.shape), tensor.stride(), tuple(dim_order))
         if tensor.numel() and place in self._by_place:
             return self._by_place[place]
-        index = self._of_contents(contents(tensor, dim_order))
+        index = self._of_contents(streamed_contents(tensor, dim_order))
         self._by_place[place] = index
         self._kept.append(tensor)
         return index
 
-    def append(self, data: memoryview) -> int:
+    def append(self, data: Content) -> int:
         """Store contents without looking for equal ones, and return their index."""
-        self.buffers.append(Buffer(storage=data))
+        # Readers of files see bytes in memory; only what is emitted may be streamed.
+        self.buffers.append(Buffer(storage=cast(bytes, data)))
         return len(self.buffers) - 1
 
-    def _of_contents(self, data: memoryview) -> int:
+    def _of_contents(self, data: Content) -> int:
         sample = (len(data), bytes(data[:_SAMPLE_NBYTES]) + bytes(data[-_SAMPLE_NBYTES:]))
         alike = self._by_sample.setdefault(sample, [])
         if alike and len(data) <= 2 * _SAMPLE_NBYTES:
@@ -117,15 +135,70 @@ def contents(tensor: torch.Tensor, dim_order: Sequence[int]) -> memoryview:
     return memoryview(data)
 
 
-def is_all_zero(data: memoryview) -> bool:
+class StreamedContents(StreamedBytes):
+    """The bytes of a tensor's elements in an order of dims in which they do not lie in memory.
+
+    Args:
+        tensor: The tensor, in memory or deferred.
+        dim_order: The order, from the outermost dim to the innermost.
+    """
+
+    def __init__(self, tensor: torch.Tensor, dim_order: Sequence[int]) -> None:
+        self._tensor = tensor.detach()
+        self._order = tuple(dim_order)
+        self._nbytes = tensor.numel() * tensor.element_size()
+
+    def __len__(self) -> int:
+        """Return the number of bytes."""
+        return self._nbytes
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return a byte, or a range of bytes; those at both ends are had without computing the others."""
+        if not isinstance(index, slice):
+            at = range(len(self))[index]
+            return self[at : at + 1][0]
+        start, stop, step = index.indices(len(self))
+        first, last = self._ends
+        if stop <= len(first):
+            return first[start:stop:step]
+        if start >= len(self) - len(last):
+            return last[start - len(self) + len(last) : stop - len(self) + len(last) : step]
+        size = self._tensor.element_size()
+        elements = element_blocks(self._tensor, self._order, start // size, -(-stop // size))
+        found = b"".join(bytes(bytes_of(one)) for one in elements)
+        return found[start % size : start % size + max(0, stop - start)][::step]
+
+    def blocks(self) -> Iterator[memoryview]:
+        """Yield all bytes in order."""
+        yield from map(bytes_of, element_blocks(self._tensor, self._order))
+
+    @cached_property
+    def _ends(self) -> tuple[bytes, bytes]:
+        return end_bytes(self._tensor, self._order)
+
+
+def streamed_contents(tensor: torch.Tensor, dim_order: Sequence[int]) -> Content:
+    """Return the bytes of a tensor's elements: a view of its memory where they lie so, or made when they are read."""
+    if not isinstance(tensor, DeferredTensor):
+        small = tensor.numel() * tensor.element_size() < _STREAMED_NBYTES
+        if small or tensor.is_conj() or tensor.is_neg() or tensor.device.type != "cpu":
+            return contents(tensor, dim_order)
+        if tensor.dim() == 0 or tensor.permute(tuple(dim_order)).is_contiguous():
+            return contents(tensor, dim_order)
+    return StreamedContents(tensor, dim_order)
+
+
+def is_all_zero(data: Content) -> bool:
     """Return whether contents are nothing but zero bytes; minus zero is not."""
-    if not len(data):
-        return True
-    return not bool(torch.frombuffer(data, dtype=torch.uint8).any())
+    blocks = data.blocks() if isinstance(data, StreamedBytes) else (data,)
+    return not any(bool(torch.frombuffer(one, dtype=torch.uint8).any()) for one in blocks if len(one))
 
 
-def _hashed(data: bytes | memoryview) -> bytes:
-    return blake2b(data, digest_size=32).digest()
+def _hashed(data: Content) -> bytes:
+    found = blake2b(digest_size=32)
+    for one in data.blocks() if isinstance(data, StreamedBytes) else (data,):
+        found.update(one)
+    return found.digest()
 
 
 def _check_real(tensor: torch.Tensor, name: str) -> None:
@@ -212,7 +285,7 @@ class ExternalConstants:
             sizes=[int(size) for size in spec.shape],
             dim_order=list(spec.dim_order),
         )
-        blob = NamedBlob(contents(tensor, spec.dim_order), FORCE_ALIGN_BYTES, layout)
+        blob = NamedBlob(streamed_contents(tensor, spec.dim_order), FORCE_ALIGN_BYTES, layout)
         known = self.files.setdefault(file.removesuffix(".ptd"), {}).setdefault(name, blob)
         if known is not blob and (known.layout != layout or known.data != blob.data):
             raise ModelError(

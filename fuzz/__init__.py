@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from .campaigns import Found as Found
     from .campaigns import ProcessPool as ProcessPool
     from .campaigns import Progress as Progress
+    from .campaigns import Regression as Regression
+    from .campaigns import Regressions as Regressions
     from .campaigns import Shown as Shown
     from .campaigns import Store as Store
     from .campaigns import TestedPart as TestedPart
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from .campaigns import parse_seeds as parse_seeds
     from .campaigns import pattern_features as pattern_features
     from .campaigns import policy_of as policy_of
+    from .campaigns import regressions as regressions
     from .campaigns import show as show
     from .campaigns import summarise as summarise
     from .campaigns import untested as untested
@@ -46,11 +49,15 @@ if TYPE_CHECKING:
     from .comparison import LoweringChoices as LoweringChoices
     from .comparison import LoweringSteps as LoweringSteps
     from .comparison import MethodComparison as MethodComparison
+    from .comparison import MethodGap as MethodGap
     from .comparison import MethodJudge as MethodJudge
     from .comparison import NodePlace as NodePlace
+    from .comparison import NotTracedError as NotTracedError
     from .comparison import Official as Official
     from .comparison import RuntimeDifference as RuntimeDifference
     from .comparison import Tolerances as Tolerances
+    from .comparison import Traced as Traced
+    from .comparison import TracedRuntime as TracedRuntime
     from .comparison import ValueGap as ValueGap
     from .comparison import WrongStep as WrongStep
     from .comparison import compare_method as compare_method
@@ -59,9 +66,13 @@ if TYPE_CHECKING:
     from .comparison import first_false_step as first_false_step
     from .comparison import first_wrong_step as first_wrong_step
     from .comparison import gap_of as gap_of
+    from .comparison import gap_to_eager as gap_to_eager
     from .comparison import is_own_file as is_own_file
     from .comparison import lower_in_steps as lower_in_steps
+    from .comparison import record_of as record_of
     from .comparison import results_of as results_of
+    from .comparison import trace_runs as trace_runs
+    from .comparison import with_debug_handles as with_debug_handles
     from .compilers import ExirkitCompiler as ExirkitCompiler
     from .compilers import place_pipelines as place_pipelines
     from .compilers import require_official as require_official
@@ -109,13 +120,14 @@ if TYPE_CHECKING:
 # Public names by the subpackage that has them.
 _EXPORTS = {
     "campaigns": "Analysis Attachment Bucket Campaign CampaignConfig CampaignSummary Case Checked FeatureCount Found "
-    "ProcessPool Progress Shown Store TestedPart attached_path dask_executor find_campaign html_page load_bench "
-    "load_object load_parts load_quotas load_reasons parse_seeds pattern_features policy_of show summarise "
-    "left_out untested why_idle",
+    "ProcessPool Progress Regression Regressions Shown Store TestedPart attached_path dask_executor find_campaign "
+    "html_page load_bench load_object load_parts load_quotas load_reasons parse_seeds pattern_features policy_of "
+    "regressions show summarise left_out untested why_idle",
     "campaigns.user_tests": "fuzz_programs",
-    "comparison": "ComparedFile LoweringChoices LoweringSteps MethodComparison MethodJudge NodePlace Official "
-    "RuntimeDifference Tolerances ValueGap WrongStep compare_method drawn_inputs eager_outputs first_false_step "
-    "first_wrong_step gap_of is_own_file lower_in_steps results_of",
+    "comparison": "ComparedFile LoweringChoices LoweringSteps MethodComparison MethodGap MethodJudge NodePlace "
+    "NotTracedError Official RuntimeDifference Tolerances Traced TracedRuntime ValueGap WrongStep "
+    "compare_method drawn_inputs eager_outputs first_false_step first_wrong_step gap_of gap_to_eager "
+    "is_own_file lower_in_steps record_of results_of trace_runs with_debug_handles",
     "compilers": "ExirkitCompiler place_pipelines require_official rules_of_book rules_of_pipeline",
     "examination": "Examination GraphFailedError GraphResult GraphSession ResultComparison expectations_of",
     "generation": "PatternSource Policy RulePatterns features_of generate generate_with_pattern program_strategy "

@@ -309,7 +309,7 @@ class TensorSpec:
         """
         if const and not isinstance(tensor, FakeTensor):
             tensor = tensor.detach().contiguous()
-            if tensor.nbytes != tensor.untyped_storage().nbytes():
+            if type(tensor) is not torch.Tensor or tensor.nbytes != tensor.untyped_storage().nbytes():
                 tensor = tensor.clone()
         spec = cls(
             dtype=tensor.dtype,

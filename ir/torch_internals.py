@@ -140,6 +140,7 @@ __all__ = [
     "lazy_graph_module",
     "load_pt2",
     "make_fx",
+    "make_wrapper_tensor",
     "numbered_name",
     "parse_schema",
     "pytree",
@@ -307,3 +308,9 @@ def program_from_json(
         document, state, constants, example_inputs
     )
     return program
+
+
+def make_wrapper_tensor(kind: type[torch.Tensor], like: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    """Return an object of a subclass of tensors that has dtype and shape of another tensor and no memory."""
+    made: torch.Tensor = torch.Tensor._make_wrapper_subclass(kind, tuple(like.shape), strides=strides, dtype=like.dtype)
+    return made

@@ -139,6 +139,7 @@ from .pipelines.model import edge_settings as edge_settings
 from .pipelines.model import executorch_settings as executorch_settings
 from .pipelines.pipeline import Pipeline as Pipeline
 from .pipelines.pipeline import decomposition_passes as decomposition_passes
+from .pipelines.pipeline import noted_fall_backs as noted_fall_backs
 from .pipelines.pipeline import shipped_pipelines as shipped_pipelines
 from .pipelines.pipeline import shipped_text as shipped_text
 from .pipelines.pipeline import to_edge_passes as to_edge_passes

@@ -14,6 +14,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import GraphModule, Node
 
 from exirkit.ir import (
+    DeferredTensor,
     DefinedOperator,
     Diagnostic,
     FakeTensor,
@@ -28,6 +29,7 @@ from exirkit.ir import (
     is_external_constant,
     is_pure,
     locate,
+    memory_key,
     stored_tensor,
     underlying,
 )
@@ -292,14 +294,14 @@ def is_plain_call(node: Node) -> bool:
 
 def is_plain_tensor(tensor: torch.Tensor) -> bool:
     """Whether a tensor is ordinary data in memory."""
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or isinstance(tensor, FakeTensor):
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter, DeferredTensor) or isinstance(tensor, FakeTensor):
         return False
     return tensor.layout is torch.strided and not tensor.is_quantized and tensor.device.type == "cpu"
 
 
 def storage_of(tensor: torch.Tensor) -> int:
-    """Return the address of the memory that a tensor is a part of."""
-    return tensor.untyped_storage().data_ptr()
+    """Return what tells the memory that a tensor is a part of from others, such as its address."""
+    return memory_key(tensor)
 
 
 def place_of(tensor: torch.Tensor) -> tuple[Any, ...]:

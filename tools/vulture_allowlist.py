@@ -68,6 +68,10 @@ _.OfficialRuntimeRun
 _.OtherMemoryPlan
 _.PoisonedRun
 _.RepeatedRuns
+_.IdempotentPasses
+_.OutputLayout
+_.RuleContracts
+_.TruthfulPasses
 _.rung
 _.refusals
 

@@ -2,6 +2,7 @@
 
 from .layout import Absent as Absent
 from .layout import Blob as Blob
+from .layout import Content as Content
 from .layout import Fault as Fault
 from .layout import FieldLayout as FieldLayout
 from .layout import Flag as Flag
@@ -12,6 +13,7 @@ from .layout import Int32 as Int32
 from .layout import Int64 as Int64
 from .layout import Kind as Kind
 from .layout import SmallBlob as SmallBlob
+from .layout import StreamedBytes as StreamedBytes
 from .layout import Table as Table
 from .layout import TableLayout as TableLayout
 from .layout import UInt8 as UInt8

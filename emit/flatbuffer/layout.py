@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from functools import cache
@@ -78,9 +78,40 @@ Float32 = Annotated[float, Field(strict=True), BeforeValidator(_read_number), Wi
 Flag = Annotated[bool, Field(strict=True), Wire(number_types.BoolFlags)]
 
 
-def read_blob(value: object) -> bytes | memoryview:
+class StreamedBytes(Sequence[int]):
+    """Bytes that are made block by block, each time they are read, so that they are never in memory together."""
+
+    def blocks(self) -> Iterator[memoryview]:
+        """Yield all bytes in order."""
+        raise NotImplementedError
+
+    def __bytes__(self) -> bytes:
+        """Return all of them in memory."""
+        return b"".join(self.blocks())
+
+    def __eq__(self, other: object) -> bool:
+        """Whether something else has the same bytes; compared block by block."""
+        if self is other:
+            return True
+        if not isinstance(other, bytes | bytearray | memoryview | StreamedBytes) or len(self) != len(other):
+            return False if isinstance(other, bytes | bytearray | memoryview | StreamedBytes) else NotImplemented
+        at = 0
+        for block in self.blocks():
+            if bytes(other[at : at + len(block)]) != block:
+                return False
+            at += len(block)
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+Content = bytes | memoryview | StreamedBytes
+"""What blobs of a model hold."""
+
+
+def read_blob(value: object) -> Content:
     """Return the bytes without copying them; text is base64, as written to JSON."""
-    if isinstance(value, bytes):
+    if isinstance(value, bytes | StreamedBytes):
         return value
     if isinstance(value, (memoryview, bytearray)):
         view = memoryview(value)
@@ -95,7 +126,7 @@ def read_blob(value: object) -> bytes | memoryview:
 def _bytes_schema(read: Callable[[object], object]) -> GetPydanticSchema:
     text = core_schema.str_schema()
     write = core_schema.plain_serializer_function_ser_schema(
-        lambda value: base64.b64encode(value).decode(), return_schema=text, when_used="json"
+        lambda value: base64.b64encode(bytes(value)).decode(), return_schema=text, when_used="json"
     )
     return GetPydanticSchema(
         lambda _source, _handler: core_schema.no_info_plain_validator_function(

@@ -20,7 +20,18 @@ from typing import Any, Final, NamedTuple
 
 from exirkit.ir import ModelError
 
-from .layout import FLOAT_LETTERS, OFFSET_NBYTES, Fault, FieldLayout, Kind, Table, TableLayout, layouts_in, slot_count
+from .layout import (
+    FLOAT_LETTERS,
+    OFFSET_NBYTES,
+    Fault,
+    FieldLayout,
+    Kind,
+    StreamedBytes,
+    Table,
+    TableLayout,
+    layouts_in,
+    slot_count,
+)
 from .reader import PREFIX_NBYTES
 
 Chunk = bytes | memoryview
@@ -364,6 +375,9 @@ def _put_bytes(encoder: _Encoder, _field: FieldLayout, data: bytes) -> int:
 
 
 def _put_blob(encoder: _Encoder, each: FieldLayout, data: Any) -> int:
+    if isinstance(data, StreamedBytes):
+        # Inside of a flatbuffer; in a segment behind it nothing is copied.
+        data = bytes(data)
     if not isinstance(data, (bytes, memoryview)):
         raise _unfit(data, "bytes or a memoryview")
     nbytes = len(data)

@@ -8,6 +8,7 @@ from .execution.pool import ProcessPool, WorkerDiedError
 from .execution.scale_out import dask_executor
 from .execution.work import analyse_failure, run_batch, run_seed, watchdog
 from .idle_rules import why_idle
+from .report.baseline import Regression, Regressions, regressions
 from .report.page import html_page
 from .report.showing import Shown, show
 from .report.summary import Bucket, CampaignSummary, FeatureCount, OracleTime, find_campaign, summarise
@@ -33,6 +34,8 @@ __all__ = [
     "OracleTime",
     "ProcessPool",
     "Progress",
+    "Regression",
+    "Regressions",
     "Result",
     "Shown",
     "Store",
@@ -53,6 +56,7 @@ __all__ = [
     "parse_seeds",
     "pattern_features",
     "policy_of",
+    "regressions",
     "run_batch",
     "run_here",
     "run_seed",

@@ -10,6 +10,7 @@ from .comparing import (
     eager_outputs,
     is_own_file,
 )
+from .eager_gap import InstructionGap, MethodGap, gap_to_eager, record_of, with_debug_handles
 from .file_values import InstructionValues, Official, RuntimeResult, WrongInstruction, run_reference
 from .first_wrong import (
     MethodJudge,
@@ -23,21 +24,27 @@ from .first_wrong import (
     results_of,
 )
 from .lowering_steps import LoweringChoices, LoweringSteps, lower_in_steps
+from .traced_runs import NotTracedError, Traced, TracedRuntime, trace_runs
 from .value_gaps import Tolerances, ValueGap, gap_of
 
 __all__ = [
     "ComparedFile",
+    "InstructionGap",
     "InstructionValues",
     "LoweringChoices",
     "LoweringSteps",
     "MethodComparison",
+    "MethodGap",
     "MethodJudge",
     "NodePlace",
+    "NotTracedError",
     "Official",
     "OutputGap",
     "RuntimeDifference",
     "RuntimeResult",
     "Tolerances",
+    "Traced",
+    "TracedRuntime",
     "ValueGap",
     "WrongInstruction",
     "WrongNode",
@@ -49,9 +56,13 @@ __all__ = [
     "first_wrong_node",
     "first_wrong_step",
     "gap_of",
+    "gap_to_eager",
     "is_own_file",
     "lower_in_steps",
     "place_of",
+    "record_of",
     "results_of",
     "run_reference",
+    "trace_runs",
+    "with_debug_handles",
 ]

@@ -69,7 +69,7 @@ def run_reference(data: bytes, method: str, calls: Calls) -> RuntimeResult:
     """Run a method of a file on the reference runtime."""
     try:
         loaded = Runtime.get().load_program(data).load_method(method)
-        return RuntimeResult([loaded.execute(_copied(inputs)) for inputs in calls])
+        return RuntimeResult([loaded.execute(copied_inputs(inputs)) for inputs in calls])
     except DiagnosticError as error:
         return RuntimeResult([], error.diagnostics[0].headline())
 
@@ -96,7 +96,7 @@ class Official:
         """Run a method of a file."""
         if self._runtime is None:
             self._runtime = OfficialRuntime()
-        given = [_copied(inputs) for inputs in calls]
+        given = [copied_inputs(inputs) for inputs in calls]
         answer = self._runtime.run(data, given, method=method, timeout_s=OFFICIAL_TIMEOUT_S)
         if answer.failure is None:
             return RuntimeResult(answer.outputs)
@@ -191,7 +191,8 @@ def _results_of(plan: ExecutionPlan, call: KernelCall) -> list[int]:
     return [item for item in last.items if item >= 0] if isinstance(last, TensorList) else [call.args[-1]]
 
 
-def _copied(inputs: Sequence[Any]) -> list[Any]:
+def copied_inputs(inputs: Sequence[Any]) -> list[Any]:
+    """Return inputs that a program may write to."""
     return [one.detach().clone() if isinstance(one, torch.Tensor) else one for one in inputs]
 
 

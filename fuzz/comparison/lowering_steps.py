@@ -10,9 +10,9 @@ from torch.export import ExportedProgram
 
 from exirkit.fuzz.compilers import LoweringTrace, Snapshot
 from exirkit.ir import DiagnosticError
-from exirkit.passes import ApplyRules, ExecutorchBackendConfig, Pipeline, watching
+from exirkit.passes import ApplyRules, ExecutorchBackendConfig, Partitioner, Pipeline, watching
 from exirkit.patterns import CompiledRule, RewriteOptions
-from exirkit.program import EdgeProgramManager, ExecutorchProgramManager, to_edge
+from exirkit.program import EdgeProgramManager, ExecutorchProgramManager, lower_to_backends, to_edge
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class LoweringChoices:
         on_edge: Pipelines on Edge programs, one after another.
         to_executorch: A pipeline instead of the shipped one from Edge to ExecuTorch.
         config: Choices of `to_executorch`.
+        partitioners: Give parts of the Edge programs to backends, after rules, passes and pipelines; with them
+            `to_edge` is not used.
     """
 
     to_edge: Pipeline | None = None
@@ -36,6 +38,7 @@ class LoweringChoices:
     on_edge: tuple[Pipeline, ...] = ()
     to_executorch: Pipeline | None = None
     config: ExecutorchBackendConfig | None = None
+    partitioners: tuple[Partitioner, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,11 @@ class LoweringSteps:
     failure: DiagnosticError | None
     stage: str | None
     _trace: LoweringTrace
+
+    @property
+    def applied(self) -> Mapping[str, int]:
+        """How often each rule was applied, in all methods together."""
+        return self._trace.applied
 
     def snapshots(self, method: str) -> list[Snapshot]:
         """Return the programs of a method from the exported one to the last one that there is."""
@@ -87,7 +95,7 @@ def lower_in_steps(
     edge: dict[str, ExportedProgram] = {}
     try:
         with watching(trace.see):
-            manager = _transformed(to_edge(dict(exported), pipeline=choices.to_edge), choices, trace)
+            manager = _edge(exported, choices, trace)
             edge = {name: manager.exported_program(name) for name in sorted(manager.methods)}
             if not to_the_end:
                 return LoweringSteps(exported, edge, None, None, None, trace)
@@ -99,6 +107,31 @@ def lower_in_steps(
     except DiagnosticError as error:
         return LoweringSteps(exported, edge, None, error, trace.current, trace)
     return LoweringSteps(exported, edge, made, None, None, trace)
+
+
+class _ToBackend:
+    """Stands for what partitioners do, in the trace."""
+
+    name = "to-backend"
+
+
+def _edge(
+    exported: Mapping[str, ExportedProgram], choices: LoweringChoices, trace: LoweringTrace
+) -> EdgeProgramManager:
+    """Return what `to_executorch` gets."""
+    if not choices.partitioners:
+        return _transformed(to_edge(dict(exported), pipeline=choices.to_edge), choices, trace)
+    whole: dict[str, ExportedProgram] = {}
+
+    def transform(edge: EdgeProgramManager) -> EdgeProgramManager:
+        made = _transformed(edge, choices, trace)
+        whole.update({name: made.exported_program(name) for name in exported})
+        trace.see_passes("before", whole, whole, _ToBackend)
+        return made
+
+    manager = lower_to_backends(dict(exported), list(choices.partitioners), transform)
+    trace.see_passes("after", whole, {name: manager.exported_program(name) for name in exported}, _ToBackend)
+    return manager
 
 
 def _transformed(manager: EdgeProgramManager, choices: LoweringChoices, trace: LoweringTrace) -> EdgeProgramManager:

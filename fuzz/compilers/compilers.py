@@ -99,6 +99,8 @@ class ExirkitCompiler:
         kernels: `any`: the reference runtime, which takes calls that no kernel of the official one takes. `official`:
             the kernels of the official host runtime; operators without kernel are replaced first (legalization), and
             what is left that no kernel takes is rejected (EK359, EK360).
+        variation: Seed of another form of the exported programs, see `exirkit.fuzz.programs.varied`: what an
+            examination exports writes in place, asserts, and has regions without gradients. None: as it is built.
     """
 
     level: int = 1
@@ -118,6 +120,7 @@ class ExirkitCompiler:
     passes: Sequence[Any] = ()
     verify: Literal["each", "end", "none"] = "each"
     kernels: Literal["any", "official"] = "any"
+    variation: int | None = None
 
     @property
     def is_black_box(self) -> bool:
@@ -129,7 +132,7 @@ class ExirkitCompiler:
         placed = self.placed_pipelines()
         rules = self.rules_under_test() if self.has_rules else []
         trace.expect({one.file: one.name for one in placed}, [one.id for one in rules])
-        with watching(trace.see, verify=self.verify):
+        with watching(trace.see, verify=self.verify, sees_passes=trace.sees_passes):
             manager = to_edge(
                 dict(programs),
                 compile_config=EdgeCompileConfig(_skip_dim_order=self.skip_dim_order),

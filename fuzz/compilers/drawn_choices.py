@@ -50,6 +50,7 @@ def _drawn(draw: random.Random) -> dict[str, Any]:
         "remove_view_copy": draw.random() < 0.5,
         "skip_dim_order": draw.random() < 0.1,
         "kernels": "official" if draw.random() < 0.5 else "any",
+        "variation": draw.randrange(1 << 16) if draw.random() < 0.4 else None,
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch.export import ExportedProgram
@@ -55,10 +55,15 @@ class LoweringTrace:
         current: The pass or part that works now, and after an exception the one that raised it.
         relaxing_rules: Ids of applied rules that declare a tolerance.
         applied: Ids of all applied rules.
+        faults: Rules that violated their contract, by id: stage, and what was wrong. Their results were taken back, so
+            that nothing else shows it.
         fired: How often the rules under test were applied, by id.
         changed: Whether each part under test has changed the program: passes, pipelines and their stages, by name.
         edge: Programs of the Edge dialect by method, from when `to_executorch` begins.
     """
+
+    sees_passes: ClassVar[bool] = False
+    """Whether passes that are applied without a pipeline are told as stages too."""
 
     def __init__(self, *, has_state: bool = False, keeps_snapshots: bool = False) -> None:
         self.has_state = has_state
@@ -66,6 +71,7 @@ class LoweringTrace:
         self.current: str | None = None
         self.relaxing_rules: dict[str, None] = {}
         self.applied: dict[str, int] = {}
+        self.faults: dict[str, tuple[str, str]] = {}
         self.fired: Counter[str] = Counter()
         self.changed: dict[str, bool] = {}
         self.edge: Mapping[str, ExportedProgram] = {}
@@ -190,6 +196,9 @@ class LoweringTrace:
     def _note_rules(self, edit: ApplyRules, reports: Sequence[RewriteReport]) -> None:
         exact = {rule.id: rule.rule.equiv.is_exact for rule in edit.engine.rules}
         for report in reports:
+            for one in report.rejections:
+                if one.is_fault:
+                    self.faults.setdefault(one.rule, (self.current or "", f"at %{one.node}: {one.reason}"))
             for name, count in report.applied.items():
                 self.applied[name] = self.applied.get(name, 0) + count
                 if name in self._rules:

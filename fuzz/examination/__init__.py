@@ -8,8 +8,10 @@ from .examination import Examination, FailedError, NotRunError, RejectedError
 from .expectations import expectations_of
 from .file_runs import run_file
 from .graph_runs import GraphFailedError, GraphResult, GraphSession
+from .output_layouts import ExpectedLayouts
 from .replanning import LAYOUTS, replanned
 from .result_comparison import ResultComparison, file_differences
+from .stage_audit import audited
 from .symptoms import failure_of_error
 from .unsupported import UNSUPPORTED
 from .verdict import Comparisons, Failure, Verdict
@@ -20,6 +22,7 @@ __all__ = [
     "Comparisons",
     "DialectRun",
     "Examination",
+    "ExpectedLayouts",
     "FailedError",
     "Failure",
     "GraphFailedError",
@@ -29,6 +32,7 @@ __all__ = [
     "RejectedError",
     "ResultComparison",
     "Verdict",
+    "audited",
     "beyond_budget",
     "compared",
     "dialect_runs",

@@ -16,7 +16,7 @@ from exirkit.emit import read_program
 from exirkit.fuzz.compilers.compilers import Compiler, ExirkitCompiler, Lowering
 from exirkit.fuzz.compilers.lowering_trace import LoweringTrace
 from exirkit.fuzz.compilers.official_compiler import OfficialCompiler
-from exirkit.fuzz.programs import Program, Run, RunResult, build, inputs_of, run_eagerly
+from exirkit.fuzz.programs import Program, Run, RunResult, build, inputs_of, run_eagerly, varied
 from exirkit.ir import Diagnostic, DiagnosticError, called_graphs
 from exirkit.patterns import name_of
 
@@ -45,10 +45,16 @@ class FailedError(Exception):
 
 
 class RejectedError(Exception):
-    """The compiler rejected the program with a diagnostic that states what it does not support."""
+    """The compiler rejected the program with a diagnostic that states what it does not support.
 
-    def __init__(self, code: str, text: str) -> None:
+    Attributes:
+        code: Of the diagnostic.
+        stage: The pass or part that raised it.
+    """
+
+    def __init__(self, code: str, text: str, stage: str | None = None) -> None:
         self.code = code
+        self.stage = stage
         super().__init__(text)
 
 
@@ -147,7 +153,7 @@ class Examination:
     @property
     def exported(self) -> Mapping[str, ExportedProgram]:
         """The programs before lowering (raises `FailedError`)."""
-        return self.once("build", lambda: build(self.program), oracle="eager-run", stage="export")
+        return self.once("build", self.build, oracle="eager-run", stage="export")
 
     @cached_property
     def trace(self) -> LoweringTrace:
@@ -175,6 +181,12 @@ class Examination:
             name: run_eagerly(replace(self.program, runs=tuple(self.runs_of(name))), in_float64=is_double)
             for name in self.methods
         }
+
+    def build(self) -> Mapping[str, ExportedProgram]:
+        """Export the program once more."""
+        programs = build(self.program)
+        seed = self.compiler.variation if isinstance(self.compiler, ExirkitCompiler) else None
+        return programs if seed is None else {name: varied(one, seed) for name, one in programs.items()}
 
     def _lower(self) -> Lowering:
         if isinstance(self.compiler, OfficialCompiler):
@@ -236,7 +248,7 @@ class Examination:
         if oracle == "lowering" and isinstance(error, DiagnosticError) and error.code in UNSUPPORTED:
             made = [one for one in error.diagnostics if self._is_own_call(one)]
             if not made:
-                return RejectedError(error.code, error.diagnostics[0].headline())
+                return RejectedError(error.code, error.diagnostics[0].headline(), self.trace.current)
             return FailedError(
                 Failure(
                     oracle, f"made a call that no kernel takes {error.code}", made[0].render()[:4000], "legalization"

@@ -17,6 +17,7 @@ from exirkit.ir import TensorShapeDynamism, TensorSpec, alloc, control_flow_call
 from .sizes import Sizes
 
 Observer: TypeAlias = Callable[[Node, Any], None]
+Change: TypeAlias = Callable[[Node, Any], Any]
 """Called with every node of the main graph and its value, in order."""
 
 
@@ -48,10 +49,12 @@ class GraphSession:
 
     Args:
         program: Of any dialect; it is not changed, and neither are its tensors.
+        change: Called with every node of the main graph and its value; what it returns is used instead.
     """
 
-    def __init__(self, program: ExportedProgram) -> None:
+    def __init__(self, program: ExportedProgram, change: Change | None = None) -> None:
         self._program = program
+        self._change = change
         self._nodes = list(program.graph.nodes)
         signature = program.graph_signature
         stored = {**program.state_dict, **program.constants}
@@ -87,7 +90,9 @@ class GraphSession:
             for name, one in zip(self._inputs, inputs, strict=True)
         }
         with torch.no_grad():
-            results = _interpret(self._program.graph_module, self._nodes, {**self._lifted, **given}, observe)
+            results = _interpret(
+                self._program.graph_module, self._nodes, {**self._lifted, **given}, observe, self._change
+            )
             return self._finished(results, given)
 
     def _finished(self, results: Sequence[Any], given: Mapping[str, Any]) -> GraphResult:
@@ -124,7 +129,11 @@ def _mutated_targets(program: ExportedProgram) -> list[str]:
 
 
 def _interpret(
-    module: GraphModule, nodes: Sequence[Node], given: Mapping[str, Any], observe: Observer | None
+    module: GraphModule,
+    nodes: Sequence[Node],
+    given: Mapping[str, Any],
+    observe: Observer | None,
+    change: Change | None,
 ) -> list[Any]:
     values: dict[Node, Any] = {}
     sizes = Sizes()
@@ -138,7 +147,7 @@ def _interpret(
                 sizes.learn(node.meta.get("val"), value)
         except Exception as error:
             raise GraphFailedError(node, error) from error
-        values[node] = value
+        values[node] = value if change is None else change(node, value)
         if observe is not None:
             observe(node, value)
     raise AssertionError("a graph without output")

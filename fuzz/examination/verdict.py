@@ -71,6 +71,7 @@ class Verdict:
     Attributes:
         failures: All of the first oracle that has any, or of all oracles if they were asked for.
         unsupported: Code of the diagnostic with which the compiler rejected a program as not supported.
+        rejected_by: The pass or part that raised this diagnostic.
         seconds: Time by phase (`build`, `lower`, ...) and by oracle; an oracle's own time is without phases.
         not_run: Oracles that could not be asked, and why.
         comparisons: How values were compared.
@@ -80,6 +81,7 @@ class Verdict:
 
     failures: tuple[Failure, ...] = ()
     unsupported: str | None = None
+    rejected_by: str | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
     not_run: Mapping[str, str] = field(default_factory=dict)
     comparisons: Comparisons = field(default_factory=Comparisons)

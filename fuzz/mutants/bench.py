@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from exirkit.fuzz.campaigns import ProcessPool, watchdog
 from exirkit.fuzz.compilers import Compiler, ExirkitCompiler, drawn_choices
-from exirkit.fuzz.examination import Failure
+from exirkit.fuzz.examination import Failure, Verdict
 from exirkit.fuzz.generation import generate
 from exirkit.fuzz.oracles import DEFAULT_ORACLES, check
 from exirkit.fuzz.programs import Program, parse_program
@@ -67,14 +67,25 @@ def run_mutant(mutant: Mutant, options: MutationBenchOptions) -> MutantResult:
             verdict = check(program, compiler=compiler, oracles=options.oracles, seed=seed)
         found |= {"programs": seed - options.first_seed + 1, "seconds": time.process_time() - started}
         found["is_reached"] = found.get("is_reached", False) or reach.count > 0
-        if verdict.failures and _is_good_without(mutant, program, compiler, options, seed):
+        failure = _failure_of(verdict)
+        if failure is not None and _is_good_without(mutant, program, compiler, options, seed, verdict):
             found |= {"is_infected": True, "seed": seed}
-            found |= _blamed(mutant, program, verdict.failures[0], compiler, seed)
+            found |= _blamed(mutant, program, failure, compiler, seed)
             break
         if reach.count and not found.get("is_infected") and compared < _MOST_COMPARED:
             compared += 1
             found["is_infected"] = changes(mutant, program)[1]
     return MutantResult(**found)
+
+
+def _failure_of(verdict: Verdict) -> Failure | None:
+    """Return what is wrong: also a program that is rejected may be, if the compiler takes it without the bug."""
+    if verdict.failures:
+        return verdict.failures[0]
+    if verdict.unsupported is None:
+        return None
+    message = f"rejected with {verdict.unsupported}, and not without the bug"
+    return Failure("lowering", f"rejected {verdict.unsupported}", message, verdict.rejected_by)
 
 
 def _needed(mutant: Mutant) -> ExirkitCompiler:
@@ -92,6 +103,7 @@ def run_mutation_bench(
     options: MutationBenchOptions,
     *,
     only: Sequence[str] = (),
+    mutants: Sequence[Mutant] | None = None,
     file: Path | None = None,
     listen: Callable[[MutantResult], None] | None = None,
     workers: int = 1,
@@ -101,15 +113,17 @@ def run_mutation_bench(
     Args:
         options: How much is tried.
         only: Ids of bugs; all when absent.
+        mutants: The bugs; those that come with exirkit when absent.
         file: Where results are kept as JSON, after every bug; those that are there already are not tried again.
         listen: Is told each result, as it comes.
         workers: Bugs that are tried at a time.
 
     Returns:
-        The results, in the order of the tables.
+        The results, in the order of the bugs.
     """
+    listed = shipped_mutants() if mutants is None else mutants
     known = {one.id: one for one in _read(file)}
-    chosen = [one for one in shipped_mutants() if not only or one.id in only]
+    chosen = [one for one in listed if not only or one.id in only]
     for one in chosen:
         if one.id in known and listen is not None:
             listen(known[one.id])
@@ -138,13 +152,20 @@ def _keep(file: Path | None, results: Iterable[MutantResult]) -> None:
 
 
 def _is_good_without(
-    mutant: Mutant, program: Program, compiler: ExirkitCompiler, options: MutationBenchOptions, seed: int
+    mutant: Mutant,
+    program: Program,
+    compiler: ExirkitCompiler,
+    options: MutationBenchOptions,
+    seed: int,
+    verdict: Verdict,
 ) -> bool:
     """Whether there is nothing to find in a program but the bug; what a blind checker misses does not count."""
     if mutant.together:
         return True
     with applied_companions(mutant):
-        return check(program, compiler=compiler, oracles=options.oracles, seed=seed).is_good
+        without = check(program, compiler=compiler, oracles=options.oracles, seed=seed)
+    # What the compiler rejects and should is no concern of a bug that rejects it too.
+    return without.is_good and (bool(verdict.failures) or without.unsupported is None)
 
 
 def _blamed(mutant: Mutant, program: Program, failure: Failure, compiler: Compiler, seed: int) -> dict[str, Any]:

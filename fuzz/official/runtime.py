@@ -161,16 +161,24 @@ class OfficialRuntime:
         described = [[describe(value, blobs) for value in call] for call in calls]
         return self._outputs({"op": "run", "method": method, "calls": described, **header}, blobs, timeout_s)
 
-    def session(self, pte: bytes | Path, steps: Sequence[SessionStep], *, timeout_s: float = 60.0) -> OfficialResult:
+    def session(
+        self,
+        pte: bytes | Path,
+        steps: Sequence[SessionStep],
+        *,
+        data: bytes | None = None,
+        timeout_s: float = 60.0,
+    ) -> OfficialResult:
         """Load several methods of one program, which share a set of arenas, and take steps with them.
 
         Args:
             pte: The file or its bytes.
             steps: What to do; their methods are loaded before the first step, in the order in which they appear.
+            data: The bytes of a data file (`.ptd`).
             timeout_s: Seconds for everything together.
         """
         methods = list(dict.fromkeys(step.method for step in steps))
-        return self._steps({"op": "session", "methods": methods}, pte, steps, timeout_s)
+        return self._steps({"op": "session", "methods": methods}, pte, steps, timeout_s, data)
 
     def calls(
         self,

@@ -47,14 +47,22 @@ def load_native() -> Any:
 
 
 def load_program(native: Any, request: Header, blobs: list[bytes]) -> Any:
-    """Load the program that the request names or carries."""
+    """Load the program that the request names or carries, with its data file if it has one."""
     check = native.Verification.InternalConsistency
-    try:
-        if "path" in request:
-            return native._load_program(request["path"], program_verification=check)
-        return native._load_program_from_buffer(blobs[request["program"]], program_verification=check)
-    except Exception as error:
-        raise RejectedError("load-error", f"{type(error).__name__}: {error}") from error
+    with contextlib.ExitStack() as stack:
+        options = {"program_verification": check}
+        if "data" in request:
+            # The bindings of programs take data by path alone; the file is mapped before they return.
+            file = stack.enter_context(tempfile.NamedTemporaryFile(suffix=".ptd"))
+            file.write(blobs[request["data"]])
+            file.flush()
+            options["data_path"] = file.name
+        try:
+            if "path" in request:
+                return native._load_program(request["path"], **options)
+            return native._load_program_from_buffer(blobs[request["program"]], **options)
+        except Exception as error:
+            raise RejectedError("load-error", f"{type(error).__name__}: {error}") from error
 
 
 def load_method(program: Any, name: str) -> Any:

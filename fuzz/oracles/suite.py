@@ -73,6 +73,7 @@ def examine(examination: Examination, oracles: Iterable[Oracle], *, is_exhaustiv
     seconds: dict[str, float] = {}
     not_run: dict[str, str] = {}
     unsupported: str | None = None
+    rejected_by: str | None = None
     for oracle in oracles:
         shared = sum(examination.seconds.values())
         start = time.perf_counter()
@@ -85,7 +86,7 @@ def examine(examination: Examination, oracles: Iterable[Oracle], *, is_exhaustiv
             if not is_own:
                 not_run[oracle.name] = "what it needs has failed"
         except RejectedError as error:
-            unsupported = error.code
+            unsupported, rejected_by = error.code, error.stage
             not_run[oracle.name] = f"the compiler rejected the program: {error}"
         except NotRunError as error:
             not_run[oracle.name] = str(error)
@@ -97,6 +98,7 @@ def examine(examination: Examination, oracles: Iterable[Oracle], *, is_exhaustiv
     return Verdict(
         tuple(failures),
         unsupported,
+        rejected_by,
         {**examination.seconds, **seconds},
         not_run,
         examination.comparisons,

@@ -27,6 +27,7 @@ from .reading import parse_program
 from .running import Runner, RunResult, run_eagerly
 from .tensors import inputs_of, make_tensor, stored_tensor
 from .text import program_text
+from .variations import varied
 
 __all__ = [
     "Argument",
@@ -60,4 +61,5 @@ __all__ = [
     "run_eagerly",
     "stored_tensor",
     "tensor_source",
+    "varied",
 ]

@@ -13,6 +13,7 @@ from torch.fx import GraphModule
 from exirkit.fuzz.compilers import Compiler, ExirkitCompiler, LoweringTrace, Snapshot
 from exirkit.fuzz.examination import (
     Examination,
+    ExpectedLayouts,
     FailedError,
     Failure,
     RejectedError,
@@ -92,7 +93,9 @@ def _first_culprit(examination: Examination, failure: Failure, suspects: Sequenc
 
 def _stage(examination: Examination, failure: Failure) -> Culprit:
     """Name the part at which the oracle found the failure."""
-    return Culprit(failure.stage or "compiler", evidence=f"found there by {failure.oracle}")
+    return Culprit(
+        failure.stage or "compiler", rule=failure.details.get("rule"), evidence=f"found there by {failure.oracle}"
+    )
 
 
 def _program(examination: Examination, failure: Failure) -> Culprit:
@@ -296,6 +299,8 @@ def _first_bad(path: Sequence[Snapshot], is_bad: _IsBad) -> int | None:
 def _is_wrong_like(examination: Examination, method: str, failure: Failure) -> _IsBad:
     """Return what tests whether a program of a method is wrong in the way of a failure."""
     one_method = _of_method(examination, method)
+    if failure.oracle == "output-layout":
+        return _has_other_layouts(one_method, method)
     is_about_layout = failure.symptom == "metadata layout"
     cannot_run = failure.symptom.startswith("raised graph cannot be run")
 
@@ -309,6 +314,17 @@ def _is_wrong_like(examination: Examination, method: str, failure: Failure) -> _
         if failure.oracle == "lowering" and run.findings:
             return True
         return any(True for _ in compared(one_method, "dialect-agreement", "snapshot", run.results, is_lowered=True))
+
+    return is_bad
+
+
+def _has_other_layouts(examination: Examination, method: str) -> _IsBad:
+    """Return what tests whether results of a program lie in memory otherwise than they should."""
+    expected = ExpectedLayouts(examination, method)
+
+    def is_bad(program: ExportedProgram) -> bool:
+        run = run_dialect(examination, "snapshot", {method: program}, is_layout_promised=False)
+        return run.error is None and expected.first_other([one.outputs for one in run.results[method]]) is not None
 
     return is_bad
 

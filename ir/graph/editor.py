@@ -19,6 +19,7 @@ from torch.export.graph_signature import InputKind, InputSpec, OutputKind, Outpu
 from torch.fx import Graph, Node
 
 from exirkit.ir.analysis import MUTATION_KINDS, is_pure, is_static, results_of_graph, same_argument, same_value
+from exirkit.ir.deferred_tensors import DeferredTensor
 from exirkit.ir.diagnostics import Diagnostic, ModelError, UsageError
 from exirkit.ir.inference import Inference, fake_like
 from exirkit.ir.provenance import inherited, locate, target_name
@@ -734,9 +735,12 @@ class GraphEditor:
         kind = None if spec is None else _MUTATION_OF.get(spec.kind)
         if spec is None or kind is None:
             expected = "the placeholder of a parameter, a buffer or a user's input"
-            raise UsageError(
-                Diagnostic.of("EK116", f"%{owner.name} is never mutated", location=locate(owner), expected=expected)
-            )
+            is_constant = spec is not None and spec.kind is InputKind.CONSTANT_TENSOR
+            message = f"%{owner.name} is {'a constant, and ' if is_constant else ''}never mutated"
+            # A buffer that the model reaches by a list, such as a cache of keys, is exported as a constant.
+            hint = "register the tensor with `register_buffer`; if it is one already, export with `strict=True`"
+            finding = Diagnostic.of("EK116", message, location=locate(owner), expected=expected)
+            raise UsageError(finding.model_copy(update={"hint": hint}) if is_constant else finding)
         self._save_signature()
         specs = self.program._graph_signature.output_specs
         position = sum(one.kind in MUTATION_KINDS for one in specs)
@@ -755,7 +759,7 @@ class GraphEditor:
         self._set_entry(self.program._range_constraints, symbol, value_range)
 
     def _fake(self, tensor: torch.Tensor) -> torch.Tensor:
-        if type(tensor) is torch.Tensor and is_static(tensor) and not tensor.is_quantized:
+        if type(tensor) in (torch.Tensor, DeferredTensor) and is_static(tensor) and not tensor.is_quantized:
             return fake_like(self.fake_mode, tensor)
         return self.fake_mode.from_tensor(tensor, static_shapes=True)
 

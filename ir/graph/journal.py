@@ -13,6 +13,7 @@ from torch.export.graph_signature import InputSpec, OutputSpec
 from torch.fx import Graph, Node
 
 from exirkit.ir.analysis import called_graphs, same_argument, same_value
+from exirkit.ir.deferred_tensors import DeferredTensor, memory_key
 from exirkit.ir.diagnostics import Diagnostic, UsageError
 from exirkit.ir.torch_internals import FakeTensor
 
@@ -329,6 +330,7 @@ def _is_same_memory(left: torch.Tensor, right: torch.Tensor) -> bool:
         and left.layout is right.layout
         and left.stride() == right.stride()
         and left.data_ptr() == right.data_ptr()
+        and (not isinstance(left, DeferredTensor) or memory_key(left) == memory_key(right))
     )
 
 

@@ -28,6 +28,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_aggregate, map_arg
 
 from exirkit.ir.analysis import called_graphs, is_pure, same_argument
+from exirkit.ir.deferred_tensors import memory_key
 from exirkit.ir.diagnostics import ContractError, Diagnostic
 from exirkit.ir.inference import fake_like
 from exirkit.ir.operators.handles import (
@@ -416,7 +417,7 @@ def _attribute(module: Any, path: str) -> Any:
 
 
 def _storage(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
+    return memory_key(tensor)
 
 
 def _free_name(module: GraphModule, wish: str) -> str:

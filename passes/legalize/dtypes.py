@@ -25,6 +25,7 @@ from exirkit.ir import (
     UsageError,
     YamlPath,
     YamlSource,
+    as_constant,
     dim_order_from_stride,
     has_trait,
     ops,
@@ -35,7 +36,6 @@ from exirkit.ir import (
 )
 from exirkit.passes.analysis import StoredValues
 from exirkit.passes.contract import ReportingPass
-from exirkit.passes.optimize.fold_constants import as_constant
 from exirkit.patterns import FAMILIES, OperatorTable, UnknownNameError, operators_with
 
 Operator = OpOverload | DefinedOperator

@@ -16,6 +16,9 @@ from exirkit.ir import (
     CALL_DELEGATE,
     GraphEditor,
     ProgramInterface,
+    bytes_of,
+    element_blocks,
+    end_bytes,
     inherited,
     same_value,
     subgraph_editors,
@@ -152,8 +155,6 @@ def _remove_from_bodies(editor: GraphEditor) -> None:
                 body.remove_inputs([node])
 
 
-_SAMPLE = 32
-"""Elements at the start and end of a stored tensor that are compared before anything is hashed."""
 _PLAIN = (bool, int, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 
@@ -336,14 +337,11 @@ def _sample(tensor: torch.Tensor) -> bytes:
     """Return the bytes of both ends of a tensor, if they can be had without copying all of it."""
     if not tensor.is_contiguous():
         return b""
-    flat = tensor.detach().view(-1)
-    return _digest(torch.cat((flat[:_SAMPLE], flat[-_SAMPLE:])))
+    return b"".join(end_bytes(tensor, range(tensor.dim())))
 
 
 def _digest(tensor: torch.Tensor) -> bytes:
-    plain = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
-    if plain.numel() == 1:
-        # A single element is contiguous with any stride, but seen as bytes only with stride 1.
-        plain = plain.as_strided((1,), (1,))
-    data: Any = plain.view(torch.uint8).numpy()
-    return blake2b(data, digest_size=32).digest()
+    found = blake2b(digest_size=32)
+    for block in element_blocks(tensor, range(tensor.dim())):
+        found.update(bytes_of(block))
+    return found.digest()

@@ -12,7 +12,21 @@ from torch.export.graph_signature import OutputKind
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from exirkit.ir import FakeTensor, GraphEditor, UsageError, contiguous_stride, underlying, widens
+from exirkit.ir import (
+    MOST_DEFERRED_CALLS,
+    Calculation,
+    DeferredTensor,
+    GraphEditor,
+    NotComputableError,
+    UsageError,
+    as_constant,
+    dim_order_from_stride,
+    end_bytes,
+    is_large,
+    moves_elements,
+    underlying,
+    widens,
+)
 from exirkit.passes.analysis import StoredValues, is_plain_call, nbytes_of, place_of
 from exirkit.passes.contract import ReportingPass
 
@@ -58,21 +72,42 @@ class KnownValues:
             Their values, and the nodes that could not be computed or came out other than recorded.
         """
         needed = self._with_ancestors(wanted)
-        waiting = {node: len(needed.intersection(node.users)) for node in needed}
         found: dict[Node, Any] = {}
-        kept, failed = set(wanted), []
+        nodes: dict[Calculation, Node] = {}
+        values: dict[Node, torch.Tensor] = {}
+        failed: dict[Node, None] = {}
+        is_wanted = frozenset(wanted)
         for node in (one for one in self.sources if one in needed):
-            value = self._value(node, found)
-            if value is not None:
-                found[node] = value
+            if node.op == "placeholder":
+                found[node] = self.stored.tensor(node)
             elif all(source in found for source in node.all_input_nodes):
-                failed.append(node)
-            for source in node.all_input_nodes:
-                waiting[source] -= 1
-                # A failed node makes what needs it unknown, and then nothing reads the rest.
-                if not waiting[source] and source not in kept and not failed:
-                    del found[source]
-        return {node: found[node] for node in wanted if node in found}, failed
+                args, kwargs = map_arg((node.args, dict(node.kwargs)), found.__getitem__)
+                calculation = Calculation(node.target, args, kwargs, node.meta["val"])  # type: ignore[arg-type]
+                nodes[calculation] = node
+                try:
+                    found[node] = calculation if _is_deferred(calculation) else calculation.evaluated()
+                    if node in is_wanted:
+                        values[node] = self._stored_as(found[node])
+                except NotComputableError as error:
+                    # What needs it is unknown.
+                    found.pop(node, None)
+                    failed[nodes[error.calculation]] = None
+        return {node: values[node] for node in wanted if node in values}, list(failed)
+
+    def _stored_as(self, value: Any) -> torch.Tensor:
+        """Return what is stored: the value itself where it is in memory, or what is computed when it is read."""
+        if not isinstance(value, Calculation):
+            tensor: torch.Tensor = value
+            return tensor
+        # Done once, one at a time, to know that it can be done.
+        found: torch.Tensor = value.evaluated()
+        is_alias = place_of(found) in self.holders and not _moves_elements(value)
+        if is_alias:
+            return found
+        made = DeferredTensor(value)
+        order = tuple(dim_order_from_stride(made.stride(), made.shape))
+        value.ends[order] = end_bytes(found, order)
+        return made
 
     def _add_input(self, node: Node) -> None:
         tensor = self.stored.tensor(node)
@@ -105,19 +140,6 @@ class KnownValues:
             needed.update(fresh)
             pending += fresh
         return needed
-
-    def _value(self, node: Node, found: dict[Node, Any]) -> Any:
-        if node.op == "placeholder":
-            return self.stored.tensor(node)
-        if not all(source in found for source in node.all_input_nodes):
-            return None
-        args, kwargs = map_arg((node.args, dict(node.kwargs)), found.__getitem__)
-        try:
-            with torch.no_grad():
-                value = node.target(*args, **kwargs)  # type: ignore[operator]
-        except (ArithmeticError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError):
-            return None
-        return value if _agrees(value, node.meta["val"]) else None
 
 
 def is_small(value: Any) -> bool:
@@ -172,20 +194,20 @@ def within_budget(known: KnownValues, candidates: Collection[Node], nbytes: int 
     return list(chosen)
 
 
-def as_constant(value: torch.Tensor, recorded: torch.Tensor) -> torch.Tensor:
-    """Return a copy of a tensor with memory of its own, laid out as recorded, or densely if that is not dense."""
-    wanted = torch.empty_strided(recorded.shape, recorded.stride(), dtype=value.dtype, device="meta")
-    is_dense = torch.empty_like(wanted).stride() == wanted.stride()
-    stride = wanted.stride() if is_dense else contiguous_stride(wanted.shape)
-    return torch.empty_strided(wanted.shape, stride, dtype=value.dtype).copy_(value.detach())
+def _is_deferred(calculation: Calculation) -> bool:
+    """Whether a result is so large that it is not kept, and not the end of so many steps that these take long."""
+    return is_large(calculation.recorded) and calculation.depth <= MOST_DEFERRED_CALLS
 
 
-def _agrees(value: Any, recorded: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return isinstance(recorded, list | tuple) and len(value) == len(recorded) and all(map(_agrees, value, recorded))
-    if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor) or not isinstance(recorded, torch.Tensor):
-        return False
-    return value.dtype == recorded.dtype and tuple(value.shape) == tuple(recorded.shape)
+def _moves_elements(calculation: Calculation) -> bool:
+    """Whether a copy of a view is among the steps, of which evaluation makes the view."""
+    pending = [calculation]
+    while pending:
+        one = pending.pop()
+        if moves_elements(one.target):
+            return True
+        pending += one.sources
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +313,7 @@ def _replace(editor: GraphEditor, known: KnownValues, values: Mapping[Node, torc
             # It is nothing but another name of what is stored.
             editor.replace(node, holders[0])
             continue
-        made = as_constant(value, node.meta["val"])
+        made = value if isinstance(value, DeferredTensor) else as_constant(value, node.meta["val"])
         editor.replace(node, editor.add_constant(made, name=f"c_{node.name}", origins=node))
     for node in values:
         if not node._erased:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -41,6 +43,25 @@ from exirkit.patterns import RewriteOptions, backend_books, backend_chain_text
 
 from .model import CHECKS, SETTINGS, PipelineModel
 from .resolving import Knowledge, OrderCheck, ResolvedStage, Resolver, build_options, initial_knowledge, is_active
+
+_FALL_BACKS: ContextVar[list[str] | None] = ContextVar("_FALL_BACKS", default=None)
+
+
+@contextmanager
+def noted_fall_backs() -> Iterator[Sequence[str]]:
+    """Note why groups of stages that run inside fell back on their `otherwise`, such as torch's own decomposition."""
+    noted: list[str] = []
+    token = _FALL_BACKS.set(noted)
+    try:
+        yield noted
+    finally:
+        _FALL_BACKS.reset(token)
+
+
+def _note_fall_back(error: WholeGraphNeededError) -> None:
+    noted = _FALL_BACKS.get()
+    if noted is not None:
+        noted += [each.message for each in error.diagnostics]
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +293,8 @@ class PipelineRun:
         knowledge, count = self._knowledge, len(self.reports)
         try:
             self._run_all(one.inner["stages"])
-        except WholeGraphNeededError:
+        except WholeGraphNeededError as error:
+            _note_fall_back(error)
             del self.reports[count:]
             self.program, self._editor, self._knowledge = backup, None, knowledge
             self._confirmed.clear()

@@ -316,6 +316,15 @@ def _only_renames_strides(tensor: torch.Tensor, size: Any, stride: Any, storage_
     )
 
 
+def _reject_untaken(node: Node) -> None:
+    """Reject a call that is not decomposed alone."""
+    op: Any = node.target
+    if isinstance(op, HigherOrderOperator) and control_flow_call(node) is None:
+        raise WholeGraphNeededError(f"higher-order operator {op}", node)
+    if getattr(op, "__module__", "") == PREDISPATCH_MODULE:
+        raise WholeGraphNeededError("torch.vmap, whose operators know their dims when they are traced again", node)
+
+
 # Composite operators that count as core, because runtimes have kernels for them.
 _CORE_COMPOSITES = frozenset({torch.ops.aten.upsample_bilinear2d.vec, torch.ops.aten.upsample_nearest2d.vec})
 
@@ -386,12 +395,11 @@ class DecomposeToCore(Pass):
             op = node.target
             if op is CALL_DELEGATE:
                 continue
-            if isinstance(op, HigherOrderOperator) and control_flow_call(node) is None:
-                raise WholeGraphNeededError(f"higher-order operator {op}")
-            if getattr(op, "__module__", "") == PREDISPATCH_MODULE:
-                raise WholeGraphNeededError(
-                    "torch.vmap, whose operators know their dims when they are traced again", node
-                )
+            _reject_untaken(node)
+            if op is torch.ops.aten.item.default and op not in self._preserved:
+                # The number keeps its symbol: another call would have another one.
+                editor.retarget(node, torch.ops.aten._local_scalar_dense.default, val=node.meta["val"])
+                continue
             if op is torch.ops.aten.view.default:
                 op = _fitting_view(editor, node)
             if isinstance(op, OpOverload) and self._is_composite(op) and not is_kept_whole(node):

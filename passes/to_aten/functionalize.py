@@ -36,7 +36,10 @@ from .decompose_to_core import WholeGraphNeededError
 
 
 class InlineGradRegions(Pass):
-    """Replace `wrap_with_set_grad_enabled` by its body: a program that only infers has no gradients to switch.
+    """Replace regions that change nothing by their bodies.
+
+    That is `wrap_with_set_grad_enabled`, since a program that only infers has no gradients to switch, and
+    `wrap_with_autocast` where it is off or of another device than the CPU.
 
     Ensures: no gradient-mode region is left.
     """
@@ -52,17 +55,29 @@ class InlineGradRegions(Pass):
         Raises:
             WholeGraphNeededError: EK426, a region has nested regions or attributes.
         """
-        region = torch.ops.higher_order.wrap_with_set_grad_enabled
-        for node in editor.graph.find_nodes(op="call_function", target=region):
-            attribute: Any = node.args[1]
-            _inline(editor, node, getattr(editor.program.graph_module, attribute.target))
-            if not attribute.users:
-                editor.erase(attribute)
+        for region, place in _REGIONS.items():
+            for node in editor.graph.find_nodes(op="call_function", target=region):
+                if region is _AUTOCAST and _casts(*node.args[:place]):
+                    continue
+                attribute: Any = node.args[place]
+                _inline(editor, node, getattr(editor.program.graph_module, attribute.target), place + 1)
+                if not attribute.users:
+                    editor.erase(attribute)
 
 
-def _inline(editor: GraphEditor, node: Node, body: GraphModule) -> None:
-    """Copy the calls of a body in front of the region's node, and erase that."""
-    operands = iter(node.args[2:])
+_AUTOCAST = torch.ops.higher_order.wrap_with_autocast
+# The argument that is the body; operands follow.
+_REGIONS = {torch.ops.higher_order.wrap_with_set_grad_enabled: 1, _AUTOCAST: 4}
+
+
+def _casts(device: Any, _dtype: Any, enabled: Any, _cached: Any) -> bool:
+    """Whether a region of automatic casts changes dtypes of a program for the CPU."""
+    return device == "cpu" and enabled is not False
+
+
+def _inline(editor: GraphEditor, node: Node, body: GraphModule, first: int) -> None:
+    """Copy the calls of a body in front of the region's node, whose operands start at `first`, and erase that."""
+    operands = iter(node.args[first:])
     copies: dict[Node, Any] = {}
     results: Any = ()
     for inner in body.graph.nodes:
@@ -74,7 +89,7 @@ def _inline(editor: GraphEditor, node: Node, body: GraphModule) -> None:
                 inner.target, args, kwargs, before=node, origins=inner, val=inner.meta.get("val")
             )
         elif inner.op == "get_attr":
-            raise WholeGraphNeededError("a gradient-mode region has attributes of its own", node)
+            raise WholeGraphNeededError("a region has attributes of its own", node)
         else:
             results = map_arg(inner.args[0], copies.__getitem__)
     for user in list(node.users):
@@ -531,12 +546,22 @@ def _functionalize_body(body: SubgraphEditor) -> dict[int, Node]:
         return {inputs.index(owner): value for owner, value in _functionalize(body).items()}
 
 
+_DROPOUTS = frozenset(
+    {aten.dropout_.default, aten.feature_dropout_.default, aten.alpha_dropout_.default,
+     aten.feature_alpha_dropout_.default}
+)  # fmt: skip
+
+
 def _replace(editor: GraphEditor, node: Node, families: AliasFamilies) -> None:
     """Compute what an in-place operator writes; its node stays, without users in the end."""
     written = node.args[0] if node.args else None
     op = cast(OpOverload, node.target)
     if not isinstance(written, Node):
         raise WholeGraphNeededError(f"{op} has no functional variant", node)
+    if op in _DROPOUTS and node.args[1:] and (node.args[1] == 0 or node.args[2:] == (False,)):
+        # Outside of training it is another name of the value.
+        families.rename(node, written)
+        return
     if torch.Tag.inplace_view in op.tags:
         if op is not aten.detach_.default:
             raise WholeGraphNeededError(f"{op} changes the shape of a value that has other names", node)

@@ -79,16 +79,17 @@ def apply_user_passes(program: ExportedProgram, passes: Any) -> ExportedProgram:
             EK413, a check of a pass manager failed. Those of `Pass.run` too.
     """
     watch = current_watch()
-    if watch.watcher is None or not watch.sees_passes:
-        return run_user_pass(copy_program(program), passes)[0]
-    run = _WatchedRun(watch.watcher)
-    run.tell("start", program)
+    run = None if watch.watcher is None or not watch.sees_passes else _WatchedRun(watch.watcher)
+    if run is not None:
+        run.tell("start", program)
+    # A watcher may run passes of its own in the middle of a run that is watched.
     token = _RUN.set(run)
     try:
         changed = run_user_pass(copy_program(program), passes)[0]
     finally:
         _RUN.reset(token)
-    run.tell("end", changed)
+    if run is not None:
+        run.tell("end", changed)
     return changed
 
 

@@ -14,15 +14,19 @@ from torch.fx import Node
 
 from exirkit.ir import (
     ATTRIBUTE_KEYS,
+    DeferredTensor,
     DiagnosticError,
     EdgeOpOverload,
     FakeTensorMode,
     GraphEditor,
+    NotComputableError,
     ProgramInterface,
     SealedSubgraphError,
     ShapeEnvGuardError,
     SubgraphEditor,
+    dim_order_from_stride,
     edge_operator,
+    end_bytes,
     handles_like,
     has_effect,
     infer_value,
@@ -32,6 +36,7 @@ from exirkit.ir import (
     same_argument,
     same_value,
     shared_results,
+    stride_from_dim_order,
     underlying,
 )
 from exirkit.patterns.books.model import broken_measure
@@ -302,6 +307,12 @@ class GraphBuilder:
         known = self._tensors.get(id(tensor))
         if known is not None:
             return known[1]
+        if isinstance(tensor, DeferredTensor):
+            try:
+                # Done once, to know that it can be done.
+                end_bytes(tensor, dim_order_from_stride(tensor.stride(), tensor.shape))
+            except NotComputableError as error:
+                raise ExpressionError(str(error)) from None
         kind, is_persistent = store_as
         if kind is InputKind.PARAMETER and not (tensor.is_floating_point() or tensor.is_complex()):
             kind = InputKind.BUFFER
@@ -690,9 +701,16 @@ class RuleApplication:
             shapes = f"{list(value.shape)} in place of {list(old.shape)}"
             raise RejectedError(f"the result would have sizes {shapes}", is_fault=same is False)
         if rule.rule.equiv.strides and compare("==", list(old.stride()), list(value.stride())) is not True:
-            raise RejectedError("the result would have another layout", is_fault=True)
+            raise RejectedError("the result would have another layout", is_fault=_is_dense(value))
         if new.op == "placeholder" and new in self._mutated and any(user.op == "output" for user in root.users):
             raise RejectedError("the program writes to the value that would be returned")
+
+
+def _is_dense(value: torch.Tensor) -> bool:
+    """Return whether a tensor with elements lies in memory without gaps, in any order of dims, as types can say it."""
+    dense = stride_from_dim_order(value.shape, dim_order_from_stride(value.stride()))
+    has_elements = all(compare("==", size, 0) is False for size in value.shape)
+    return has_elements and compare("==", list(dense), list(value.stride())) is True
 
 
 def _carry(rule: CompiledRule, state: State, pairs: Sequence[tuple[Node, Node]], builder: GraphBuilder) -> None:

@@ -27,6 +27,7 @@ from exirkit.ir import (
     is_external_constant,
     is_module_program,
     is_pure,
+    memory_key,
     stored_tensor,
     underlying,
     value_of,
@@ -140,9 +141,9 @@ class ConstantValues:
         tensor = self._stored(node)
         if tensor is None:
             return False
-        pointer = tensor.untyped_storage().data_ptr()
+        key = memory_key(tensor)
         others = (stored_tensor(self.program, spec) for spec in self.program.graph_signature.input_specs)
-        return sum(one is not None and one.untyped_storage().data_ptr() == pointer for one in others) > 1
+        return sum(one is not None and memory_key(one) == key for one in others) > 1
 
     def forget(self, node: Node) -> None:
         """Take a node for new."""

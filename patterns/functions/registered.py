@@ -17,7 +17,17 @@ from typing import Any, TypeVar
 import torch
 from torch.fx import Node
 
-from exirkit.ir import Diagnostic, ShapeEnvGuardError, UsageError, find_plugins, load_plugin, underlying, value_of
+from exirkit.ir import (
+    Diagnostic,
+    ShapeEnvGuardError,
+    UsageError,
+    find_plugins,
+    in_memory,
+    load_plugin,
+    pytree,
+    underlying,
+    value_of,
+)
 from exirkit.patterns.operators.table import OperatorTable, UnknownNameError
 from exirkit.patterns.syntax.expressions import SYMBOLIC, UNKNOWN, ExpressionError
 
@@ -152,9 +162,8 @@ class BuilderTools:
     def value(self, x: Any) -> torch.Tensor | None:
         """Return the tensor behind a constant, not to be written to; None if it is not known."""
         if isinstance(x, Node):
-            found: torch.Tensor | None = self._facts.value(x)
-            return found
-        return x if isinstance(x, torch.Tensor) else None
+            x = self._facts.value(x)
+        return in_memory(x) if isinstance(x, torch.Tensor) else None
 
     def shape(self, x: Any) -> list[Any]:
         """Return the sizes of a tensor, some of which may vary."""
@@ -190,6 +199,7 @@ def run_builder(found: RegisteredBuilder, make: Any, facts: Any, args: Sequence[
         ExpressionError: It rejects, or raises anything at all.
     """
     try:
+        args, kwargs = pytree.tree_map_only(torch.Tensor, in_memory, (list(args), kwargs))
         return found.function(BuilderTools(make, facts), *args, **kwargs)
     except ExpressionError:
         raise
@@ -241,7 +251,7 @@ def _facts_of(value: Any) -> Any:
 def _value_of(facts: Any, value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_value_of(facts, one) for one in value]
-    return known(facts, value) if isinstance(value, Node | torch.Tensor) else value
+    return in_memory(known(facts, value)) if isinstance(value, Node | torch.Tensor) else value
 
 
 def _no_guards(values: Sequence[Any]) -> AbstractContextManager[Any]:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from exirkit.ir import DeferredTensor
 from exirkit.patterns.syntax.expressions import SYMBOLIC, NameView
 
 FACTS = "$facts"
@@ -30,5 +31,5 @@ class ConstantNames(NameView):
         value = self.names[key]
         if isinstance(value, Node) and isinstance(value.meta.get("val"), torch.Tensor):
             known = self.names[FACTS].value(value)
-            return value if known is None else known
+            return value if known is None else DeferredTensor.composing(known)
         return numbers_read(value)

@@ -26,6 +26,8 @@ from exirkit.cli.commands import (
     run,
     verify,
 )
+from exirkit.cli.commands.devtools.gap import GapReport
+from exirkit.cli.commands.devtools.profile import ProfileReport
 from exirkit.cli.commands.fuzz.campaign import FuzzReport
 from exirkit.cli.commands.rule.books import RuleListReport
 from exirkit.cli.commands.rule.check import BookReport
@@ -49,13 +51,15 @@ DOCUMENTS: dict[str, type | set[str]] = {
     "demo": demo.DemoReport,
     "explain": explain.ExplainReport,
     "fuzz": FuzzReport,
-    "fuzz report": {"ok", "database", "html", "summary"},
+    "fuzz report": {"ok", "database", "html", "summary", "baseline"},
     "fuzz show": {"ok", "database", "shown"},
     "fuzz merge": {"ok", "database", "shards", "added"},
     "fuzz mutants": {"ok", "killed", "blamed_right", "mutants"},
     "print": print_program.PrintReport,
     "compare": compare.CompareReport,
     "bisect": bisect.BisectReport,
+    "gap": GapReport,
+    "profile": ProfileReport,
     "rule check": BookReport,
     "rule explain": RuleExplainReport,
     "rule docs": {"ok", "output", "pages", "rules"},

@@ -19,7 +19,9 @@ import pytest
 import yaml
 from tests.cli.conftest import Invoke, Spawn
 from tests.fuzz.campaigns.stand_in import BENCH
+from tests.fuzz.campaigns.test_baseline import AFTER, BEFORE
 from tests.fuzz.campaigns.test_campaign import Here
+from tests.fuzz.campaigns.test_store import filled
 
 import exirkit.fuzz
 
@@ -203,3 +205,20 @@ def test_ctrl_c_keeps_what_is_done(spawn: Spawn, tmp_path: Path) -> None:
     report = json.loads(spawn(*words, "--json").stdout)
     assert report["done"] == 100
     assert report["new"] == 100 - int(kept[1])
+
+
+def test_report_with_a_baseline(invoke: Invoke, tmp_path: Path) -> None:
+    filled(tmp_path / "old.db", *BEFORE)
+    filled(tmp_path / "new.db", *AFTER)
+    worse = invoke("fuzz", "report", "new.db", "--baseline", "old.db")
+    assert worse.exit_code == 1
+    assert "Passed in the baseline and not here: 2 of 5 programs" in worse.stdout
+    assert "unsupported EK428" in worse.stdout
+    report = json.loads(invoke("fuzz", "report", "new.db", "--baseline", "old.db", "--json").stdout)
+    assert [one["seed"] for one in report["baseline"]["found"]] == [2, 8]
+    assert not report["ok"]
+    assert invoke("fuzz", "report", "old.db", "--baseline", "old.db").exit_code == 0
+    filled(tmp_path / "others.db", AFTER[-2])
+    none = invoke("fuzz", "report", "old.db", "--baseline", "others.db")
+    assert none.exit_code != 0
+    assert "EK877" in none.stderr

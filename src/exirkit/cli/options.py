@@ -18,6 +18,13 @@ class Planner(StrEnum):
     EXACT = "exact"
 
 
+class Executor(StrEnum):
+    """Runtimes that run programs."""
+
+    REFERENCE = "reference"
+    OFFICIAL = "official"
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 ModelTarget = Annotated[str, typer.Argument(metavar="MODULE:FACTORY|FILE.pt2", show_default=False)]
 ProgramFile = Annotated[Path, typer.Argument(metavar="MODEL.pte", show_default=False)]
@@ -33,6 +40,10 @@ OperatorBooks = Annotated[
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Export in strict mode, with TorchDynamo.")]
 
+ExecutorName = Annotated[
+    Executor, typer.Option("--runtime", help="Who runs the program; `official` in a process of its own.")
+]
+
 # How a model is lowered by commands that examine its lowering.
 Rules = Annotated[list[str] | None, typer.Option("--rules", metavar="BOOK", help="As for `exirkit lower`; repeatable.")]
 Pipelines = Annotated[
@@ -41,6 +52,9 @@ Pipelines = Annotated[
 Passes = Annotated[
     list[str] | None,
     typer.Option("--passes", metavar="MODULE:NAME", help="Passes on Edge: a class, function or list; repeatable."),
+]
+Partitioners = Annotated[
+    list[str] | None, typer.Option("--partitioner", metavar="FILE", help="As for `exirkit lower`; repeatable.")
 ]
 Level = Annotated[int, typer.Option("-O", min=0, max=2, help="Optimization level, as for `exirkit lower`.")]
 LevelTarget = Annotated[

@@ -26,7 +26,22 @@ from .errors import failure_of, report_failure, wants_traceback
 INTERRUPTED = 130
 
 _ORDER = (
-    *("lower", "run", "inspect", "verify", "compare", "bisect", "print", "report", "memory", "size", "diff", "oplist"),
+    *(
+        "lower",
+        "run",
+        "inspect",
+        "verify",
+        "compare",
+        "bisect",
+        "gap",
+        "print",
+        "report",
+        "profile",
+        "memory",
+        "size",
+        "diff",
+        "oplist",
+    ),
     *("weights", "partition", "new-backend", "bundle", "bundle-failure", "replay", "migrate", "demo"),
     *("explain", "rule", "propagation"),
     *("quantizer", "quantization", "fuzz"),
@@ -149,7 +164,12 @@ def load_commands(word: str | None = None) -> None:
         word: First word of the command line. One that names no module can be an option, or wrong: then help and hints
             need all commands.
     """
-    known = [module.name for module in iter_modules([str(Path(__file__).with_name("commands"))])]
+    folder = Path(__file__).with_name("commands")
+    known = {
+        module.name: f"exirkit.cli.commands{package}.{module.name}"
+        for package, path in (("", folder), (".devtools", folder / "devtools"))
+        for module in iter_modules([str(path)])
+    }
     wanted = (word or "").replace("-", "_")
     for name in [wanted] if wanted in known else known:
-        import_module(f"exirkit.cli.commands.{name}")
+        import_module(known[name])

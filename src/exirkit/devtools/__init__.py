@@ -21,4 +21,9 @@ from .inspector import Inspector as Inspector
 from .inspector import NumericalComparatorBase as NumericalComparatorBase
 from .inspector import PerfData as PerfData
 from .inspector import TimeScale as TimeScale
+from .profile import GroupTimes as GroupTimes
+from .profile import InstructionTimes as InstructionTimes
+from .profile import MethodProfile as MethodProfile
+from .profile import profile_of as profile_of
+from .profile import trace_events as trace_events
 from .tracing import debug_buffer_nbytes as debug_buffer_nbytes

@@ -385,8 +385,12 @@ class ExecutorchProgramManager(_Methods):
         """Stream the file into an open binary file; weights go there directly."""
         self._laid_out().write_to(open_file)
 
-    def save(self, path: str | PathLike[str]) -> None:
+    def save(self, path: str | PathLike[str], *, progress: Progress | None = None) -> None:
         """Write the file; after a failure there is no half file.
+
+        Args:
+            path: The file.
+            progress: Called with a line of text before each gigabyte.
 
         Raises:
             UsageError: EK704, the path does not end in `.pte`.
@@ -395,7 +399,7 @@ class ExecutorchProgramManager(_Methods):
         path = Path(path)
         if path.suffix != ".pte":
             raise UsageError(Diagnostic.of("EK704", f"{path} does not end in .pte", hint=f"save to {path.stem}.pte"))
-        write_file(path, self._laid_out())
+        write_file(path, self._laid_out(), progress)
 
     @property
     def tensor_data(self) -> dict[str, bytes]:

@@ -26,6 +26,7 @@ from exirkit.ir import (
     FakeTensor,
     UsageError,
     called_graphs,
+    in_memory,
     program_as_json,
     program_from_json,
     pytree,
@@ -172,6 +173,7 @@ class _Writer:
             if isinstance(value, float):
                 return {"float": value.hex() if math.isfinite(value) else str(value)}
             raise _unstorable(f"{what} is a {type(value).__name__}")
+        value = in_memory(value)
         if isinstance(value, FakeTensor) or type(value) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
             raise _unstorable(f"{what} is a {type(value).__name__}")
         if value.layout is not torch.strided or value.is_quantized or value.device.type != "cpu":

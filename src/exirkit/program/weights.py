@@ -20,7 +20,8 @@ def with_weights(
     Args:
         programs: Programs by method name; they are not changed.
         tensors: Values by the names of parameters and persistent buffers, all of them, each with the dtype and shape
-            that it has in the programs. Layouts stay those of the programs.
+            that it has in the programs. Layouts stay those of the programs; a tensor that has that layout is shared,
+            not copied, so that weights that are mapped from a file stay mapped.
 
     Raises:
         ModelError: EK790, all names that are missing, that no program has, or whose dtype or shape is another one.
@@ -53,8 +54,10 @@ def _type(tensor: torch.Tensor) -> str:
 def _replaced(program: ExportedProgram, tensors: Mapping[str, torch.Tensor]) -> ExportedProgram:
     made = copy_program(program)
     for name, old in program.state_dict.items():
-        # With the strides that the graph records for it.
-        new = torch.empty_strided(old.shape, old.stride(), dtype=old.dtype).copy_(tensors[name])
+        new = tensors[name].detach()
+        if new.stride() != old.stride():
+            # With the strides that the graph records for it.
+            new = torch.empty_strided(old.shape, old.stride(), dtype=old.dtype).copy_(new)
         is_parameter = isinstance(old, torch.nn.Parameter)
         made.state_dict[name] = torch.nn.Parameter(new, requires_grad=old.requires_grad) if is_parameter else new
     return made

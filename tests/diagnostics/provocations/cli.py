@@ -14,11 +14,12 @@ from typer.main import get_command
 from exirkit import Diagnostic, ExecutorchBackendConfig, MemoryPlanningPass, generate_memory_trace, to_edge
 from exirkit.cli import mobilenet_v2
 from exirkit.cli.app import app
-from exirkit.cli.commands.bundle_failure import bundle_failure
 from exirkit.cli.commands.compare import describe_failure, describe_missing, describe_runtime, describe_step
 from exirkit.cli.commands.demo import run_demo
+from exirkit.cli.commands.devtools.bundle_failure import bundle_failure
+from exirkit.cli.commands.devtools.gap import finding_of
+from exirkit.cli.commands.devtools.replay import replay
 from exirkit.cli.commands.explain import code_text
-from exirkit.cli.commands.replay import replay
 from exirkit.cli.commands.verify import verify_file
 from exirkit.cli.console import Steps
 from exirkit.cli.errors import CommandError, failure_of
@@ -26,10 +27,15 @@ from exirkit.cli.files import check_writable
 from exirkit.cli.input_files import make_inputs, read_inputs
 from exirkit.cli.model import call_factory, export_methods, load_exported, parse_source
 from exirkit.cli.program_file import chosen_plans
+from exirkit.cli.tracing import tracing_errors
 from exirkit.emit import lay_out, write_file
 from exirkit.fuzz.comparison import (
+    InstructionGap,
+    MethodGap,
     NodePlace,
+    NotTracedError,
     RuntimeDifference,
+    TracedRuntime,
     ValueGap,
     WrongInstruction,
     WrongNode,
@@ -302,3 +308,15 @@ def runtime_that_rejects(_: Path) -> Diagnostic:
 @provokes("EK738")
 def runtime_that_is_missing(_: Path) -> Diagnostic:
     return describe_missing("official runtime", "the executorch wheel is not installed")
+
+
+@provokes("EK775")
+def kernel_that_is_wrong(_: Path) -> Diagnostic:
+    one = InstructionGap(4, "silu.out", PLACE, "silu.default", ("silu",), 0.5, GAP)
+    return finding_of(MethodGap("forward", TracedRuntime.OFFICIAL, (one,), 5, (GAP,)))
+
+
+@provokes("EK776")
+def no_trace(_: Path) -> None:
+    with tracing_errors():
+        raise NotTracedError("crash: SIGSEGV")

@@ -10,7 +10,7 @@ import torch
 from tests.diagnostics.provocation import provokes
 
 from exirkit import to_edge
-from exirkit.cli.commands.bundle import bundled_methods
+from exirkit.cli.commands.devtools.bundle import bundled_methods
 from exirkit.devtools import (
     Bundle,
     BundledProgram,

@@ -71,6 +71,8 @@ class LowerReport:
         nbytes: Its size.
         book_operators: Operators of the file that rule books define: a runtime needs them.
         propagations: What analyses of the whole graph did, by their names.
+        fall_backs: Why programs were decomposed as a whole by torch, which takes several times as long; empty as a
+            rule.
         seconds: Wall time by phase: `load` (torch and the model), `export`, `to_edge`, `to_executorch`, `write`.
         data_files: Data files that were written beside it, which the program needs to run.
     """
@@ -82,6 +84,7 @@ class LowerReport:
     methods: list[LoweredMethod]
     book_operators: list[BookOperator]
     propagations: dict[str, PropagationReport]
+    fall_backs: list[str]
     seconds: dict[str, float]
     data_files: list[str]
     ok: bool = True
@@ -301,11 +304,11 @@ def lower_exported(
     """
     from exirkit.cli.program_file import book_operators, bytes_by_kind
     from exirkit.emit import open_program
-    from exirkit.passes import ExecutorchBackendConfig, counted_propagations
+    from exirkit.passes import ExecutorchBackendConfig, counted_propagations, noted_fall_backs
     from exirkit.program import lower_to_backends, to_edge
 
     chosen = pipelines or ChosenPipelines()
-    with counted_propagations() as propagated:
+    with counted_propagations() as propagated, noted_fall_backs() as fall_backs:
         if partitioners:
             with steps.phase("to_backends"), output_to_stderr():
                 edge = lower_to_backends(exported, partitioners, transform, progress=steps)
@@ -317,7 +320,7 @@ def lower_exported(
             configuration = config or ExecutorchBackendConfig()
             manager = edge.to_executorch(configuration, pipeline=chosen.to_executorch, progress=steps)
     with steps.phase("write", f"writing {output}"):
-        manager.save(output)
+        manager.save(output, progress=steps)
         data_files = [os.fspath(path) for path in manager.write_tensor_data_to_file(output.parent)]
     nbytes = output.stat().st_size
     with open_program(output) as file:
@@ -327,7 +330,16 @@ def lower_exported(
         _lowered_method(name, program, edge.exported_program(name), manager) for name, program in exported.items()
     ]
     return LowerReport(
-        target, os.fspath(output), nbytes, kinds, methods, defined, dict(propagated), dict(steps.seconds), data_files
+        target,
+        os.fspath(output),
+        nbytes,
+        kinds,
+        methods,
+        defined,
+        dict(propagated),
+        list(fall_backs),
+        dict(steps.seconds),
+        data_files,
     )
 
 
@@ -382,6 +394,8 @@ def print_lowered(report: LowerReport, file: str) -> None:
         stored = f", {counted(one.stored, 'stored tensor')} converted while lowering" if one.stored else ""
         calls, conversions = counted(one.converted_calls, "call"), counted(one.conversions, "conversion")
         print_line(f"{name}: {calls} converted, {conversions}{stored}")
+    for why in report.fall_backs:
+        print_line(f"decomposed as a whole by torch: {why}")
     print_line()
     seconds = ", ".join(f"{name} {value:.2f}" for name, value in report.seconds.items())
     print_line(f"seconds: {seconds}; together {sum(report.seconds.values()):.2f}")

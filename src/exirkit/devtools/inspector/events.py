@@ -23,7 +23,7 @@ from exirkit.emit import (
 from exirkit.ir import Diagnostic, UsageError
 
 _CALL = "OPERATOR_CALL"
-_DELEGATE = "DELEGATE_CALL"
+DELEGATE = "DELEGATE_CALL"
 _KERNEL = "native_call_"
 _RUNNING = "Execute"
 _NO_CHAIN = -1
@@ -145,7 +145,7 @@ class Event:
     @property
     def is_whole_instruction(self) -> bool:
         """Whether it is an instruction as a whole, so that sums over such events count each instruction once."""
-        return self.name in (_CALL, _DELEGATE)
+        return self.name in (_CALL, DELEGATE)
 
 
 @dataclass
@@ -323,7 +323,7 @@ def _values(run: TraceRun, buffer: bytes | bytearray | memoryview) -> _Values:
         if event.debug_event is not None and event.debug_event.debug_entry is not None:
             _keep(found, pending, event.debug_event, buffer)
         timed = event.profile_event
-        if timed is not None and timed.name in (_CALL, _DELEGATE):
+        if timed is not None and timed.name in (_CALL, DELEGATE):
             # An instruction has written its values when it ends.
             at = (timed.chain_index, timed.instruction_id)
             found.computed.setdefault(at, []).append(pending.pop(at, []))
@@ -389,7 +389,7 @@ def _calls_one_of(kernel: str, nodes: Sequence[RecordedNode]) -> bool:
 def is_call_of(node: RecordedNode, kernel: str) -> bool:
     """Return whether a node calls the operator of a kernel, in whatever form."""
     base = kernel.partition(".")[0].removesuffix("_copy").removesuffix("_")
-    return node.op.count(".") > 0 and node.op.split(".")[1].removesuffix("_copy") == base
+    return node.op.count(".") > 0 and node.op.split(".")[-2].removesuffix("_copy") == base
 
 
 def tensors(values: Iterable[Any]) -> list[torch.Tensor]:

@@ -198,10 +198,20 @@ class Inspector:
         del disable_debug_handle_valdiation, reference_graph
         import pandas
 
+        return pandas.DataFrame(self.numeric_gap_rows(distance, method=method))
+
+    def numeric_gap_rows(
+        self, distance: str | NumericalComparatorBase | Comparator, *, method: str | None = None
+    ) -> list[dict[str, Any]]:
+        """Return the rows of `calculate_numeric_gap`, which needs pandas, as dicts.
+
+        Raises:
+            UsageError: As there.
+        """
         comparator = comparator_of(distance)
         if self.record is None:
             raise UsageError(Diagnostic.of("EK747", "there is no record", hint="Inspector(..., etrecord=record)"))
-        return pandas.DataFrame(numeric_gap(self.event_blocks, self.record, comparator, method))
+        return numeric_gap(self.event_blocks, self.record, comparator, method)
 
     def _names(self, units: bool, delegate_data: bool) -> dict[str, str]:
         """Return the titles of columns."""

@@ -16,7 +16,7 @@ from torch.fx import Interpreter, Node
 from exirkit.devtools.etrecord import ETRecord, RecordedNode
 from exirkit.ir import Diagnostic, UsageError, pytree, stored_tensor
 
-from .events import Event, EventBlock, is_call_of, tensors
+from .events import DELEGATE, Event, EventBlock, is_call_of, tensors
 
 Comparator = Callable[[Any, Any], float]
 
@@ -126,7 +126,12 @@ def numeric_gap(
         else:
             likely = []
         is_last = all(last[handle] is event for handle in _key(event.debug_handles))
-        row = _row(event, nodes if is_last else [], likely, values, comparator)
+        computed = tensors(event.debug_data)
+        results = record.instruction_id_to_num_outs_map.get(name, {}).get(event.instruction)
+        if event.name == DELEGATE and results is not None:
+            # All arguments of a delegate are kept; its results are the last ones.
+            computed = computed[len(computed) - results :]
+        row = _row(event, computed, nodes if is_last else [], likely, values, comparator)
         if row is not None:
             rows.append(row)
     return rows
@@ -156,12 +161,12 @@ def _block_of(blocks: Sequence[EventBlock], method: str | None) -> EventBlock:
 
 def _row(
     event: Event,
+    ran: Sequence[torch.Tensor],
     nodes: Sequence[RecordedNode],
     likely: Sequence[RecordedNode],
     values: Mapping[str, Any],
     comparator: Comparator,
 ) -> dict[str, Any] | None:
-    ran = tensors(event.debug_data)
     node = _counterpart(likely, values, ran) or _counterpart(nodes, values, ran)
     if node is None:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,6 +85,7 @@ def _measured(path: str | Path, method: str, entry: Any) -> Measured:
     if (
         not isinstance(value, int | float)
         or isinstance(value, bool)
+        or not math.isfinite(value)
         or type(instruction) not in (int, type(None))
         or not isinstance(node, str | None)
         or (instruction is None) == (node is None)

@@ -13,7 +13,7 @@ from exirkit.cli.files import check_writable, write_text
 from exirkit.cli.options import Json
 
 if TYPE_CHECKING:
-    from exirkit.fuzz import Bucket, CampaignSummary, FeatureCount, Shown
+    from exirkit.fuzz import Bucket, CampaignSummary, FeatureCount, Regressions, Shown, Store
 
 Database = Annotated[Path, typer.Argument(metavar="FILE.db", show_default=False)]
 CampaignId = Annotated[
@@ -26,6 +26,13 @@ def report(
     file: Database,
     campaign: CampaignId = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Also write a page with plots.")] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.db",
+            help="An earlier campaign: programs that passed there and fail or are rejected here are findings.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Report what a campaign has found: verdicts, buckets of failures, time of the oracles, features of programs."""
@@ -37,15 +44,57 @@ def report(
         with Store(file, must_exist=True) as store:
             chosen = find_campaign(store, campaign)
             summary = summarise(store, chosen, load_quotas(store.config(chosen)))
+            worse = None if baseline is None else compare_with_baseline(store, chosen, baseline)
         if html is not None:
             write_text(html, html_page(summary))
     written = str(html) if html is not None else None
     if json:
-        print_json({"ok": not summary.failed, "database": str(file), "html": written, "summary": summary})
-        return
-    _print_summary(summary)
-    if written is not None:
-        print_text(f"\nwritten: {written}")
+        ok = not summary.failed and not (worse and worse.found)
+        print_json({"ok": ok, "database": str(file), "html": written, "summary": summary, "baseline": worse})
+    else:
+        _print_summary(summary)
+        if worse is not None:
+            _print_regressions(worse)
+        if written is not None:
+            print_text(f"\nwritten: {written}")
+    if worse is not None and worse.found:
+        raise typer.Exit(1)
+
+
+def compare_with_baseline(store: Store, campaign: str, baseline: Path) -> Regressions:
+    """Return what a campaign does worse than the last one of another file.
+
+    Raises:
+        ModelError: EK861, EK868: the file, or it has no campaign.
+        CommandError: EK877, no program is in both.
+    """
+    from exirkit import fuzz
+
+    with fuzz.Store(baseline, must_exist=True) as earlier:
+        found = fuzz.regressions(store, campaign, earlier, fuzz.find_campaign(earlier))
+    if not found.compared:
+        raise CommandError(
+            code="EK877",
+            message=f"no program is in this campaign and in that of {baseline}"
+            + (f"; {found.other_programs:,} seeds have other programs there" if found.other_programs else ""),
+            hint="run both with the same --seeds and --policy, and the same generator of programs",
+        )
+    return found
+
+
+def _print_regressions(found: Regressions) -> None:
+    """Print what is worse than in an earlier campaign."""
+    print_text(f"\nPassed in the baseline and not here: {len(found.found):,} of {found.compared:,} programs")
+    rows = [[symptom, f"{count:,}", _seeds_of(found, symptom)] for symptom, count in found.symptoms.most_common()]
+    if rows:
+        print_table(["verdict, symptom", ">programs", "seeds"], rows)
+    if found.other_programs:
+        print_text(f"not compared: {found.other_programs:,} seeds with other programs")
+
+
+def _seeds_of(found: Regressions, symptom: str) -> str:
+    seeds = [str(one.seed) for one in found.found if f"{one.verdict} {one.symptom}" == symptom]
+    return ", ".join(seeds[:5]) + (" ..." if len(seeds) > 5 else "")
 
 
 def show(

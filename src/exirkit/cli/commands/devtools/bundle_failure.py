@@ -149,7 +149,7 @@ def _looks(
     target: str, exported: dict[str, ExportedProgram], choices: LoweringChoices, failure: Failure | None
 ) -> dict[str, bytes]:
     """Return the journal of rewrites and the page of the lowering."""
-    from exirkit.cli.commands.report import lower_recorded
+    from exirkit.cli.commands.devtools.report import lower_recorded
     from exirkit.visualization import LoweringRecord, ReportOptions, report_document, report_page, versions
 
     record = LoweringRecord(exported)

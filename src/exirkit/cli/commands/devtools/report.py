@@ -15,7 +15,18 @@ from exirkit.cli.choices import Lowering, choose_partitioners, choose_pipelines
 from exirkit.cli.console import Steps, counted, nbytes_text, output_to_stderr, print_json, print_line, print_table
 from exirkit.cli.files import check_writable, write_text
 from exirkit.cli.model import export_target, parse_source
-from exirkit.cli.options import Json, Level, LevelTarget, Libraries, ModelTarget, Passes, Pipelines, Rules, Strict
+from exirkit.cli.options import (
+    Json,
+    Level,
+    LevelTarget,
+    Libraries,
+    ModelTarget,
+    Partitioners,
+    Passes,
+    Pipelines,
+    Rules,
+    Strict,
+)
 from exirkit.cli.root import app
 
 if TYPE_CHECKING:
@@ -91,10 +102,7 @@ def report(
     rules: Rules = None,
     pipeline: Pipelines = None,
     passes: Passes = None,
-    partitioner: Annotated[
-        list[str] | None,
-        typer.Option("--partitioner", metavar="FILE", help="As for `exirkit lower`; repeatable."),
-    ] = None,
+    partitioner: Partitioners = None,
     optimize: Level = 1,
     runtime: LevelTarget = "official_host",
     strict: Strict = False,

@@ -1,0 +1,95 @@
+"""In which order results lie in memory, and in which they should."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch.fx import Node
+
+from exirkit.ir import pytree
+
+from .dialect_runs import dialect_runs
+from .examination import Examination, NotRunError
+from .graph_runs import GraphFailedError, GraphSession
+
+Order: TypeAlias = tuple[int, ...]
+"""Dims from the outermost to the innermost, without those of size one."""
+
+
+def order_of(value: Any) -> Order | None:
+    """Return how a tensor lies in memory; None for what has no elements, or where several elements share a place."""
+    if not isinstance(value, torch.Tensor) or value.numel() == 0:
+        return None
+    dims = [dim for dim in range(value.dim()) if value.size(dim) != 1]
+    if any(value.stride(dim) == 0 for dim in dims):
+        return None
+    return tuple(sorted(dims, key=value.stride, reverse=True))
+
+
+class ExpectedLayouts:
+    """The layouts that the results of a method may have: those of eager torch, where nothing is a view any more.
+
+    A view that is a result is copied row by row, as by `view_copy`; one that was not copied is right as well. What is
+    stored may be row-major too: a file has weights in that order.
+
+    Args:
+        examination: The program.
+        method: Name of the method.
+    """
+
+    def __init__(self, examination: Examination, method: str) -> None:
+        self._program = examination.exported[method]
+        self._calls = examination.inputs[method]
+        _, run = next(dialect_runs(examination))
+        self._as_views = [one.outputs for one in run.results.get(method, [])]
+        self._as_copies: list[list[Any]] | None = None
+
+    def first_other(self, results: Sequence[Sequence[Any]]) -> tuple[int, int, Order, Order] | None:
+        """Return run, place, layout and expected layout of the first result that lies otherwise.
+
+        Raises:
+            NotRunError: Torch does not run the program without views.
+        """
+        for run, (outputs, expected) in enumerate(zip(results, self._as_views, strict=False)):
+            for place, (got, wanted) in enumerate(zip(outputs, expected, strict=False)):
+                order = order_of(got)
+                if order is None or order == order_of(wanted):
+                    continue
+                copied = order_of(self._copies()[run][place])
+                if copied is not None and order != copied:
+                    return run, place, order, copied
+        return None
+
+    def _copies(self) -> list[list[Any]]:
+        if self._as_copies is None:
+            given = set(self._program.graph_signature.user_inputs)
+            session = GraphSession(
+                self._program, change=lambda node, value: row_major(node, value) if node.name not in given else value
+            )
+            try:
+                self._as_copies = [session.run(inputs).outputs for inputs in self._calls]
+            except GraphFailedError as error:
+                raise NotRunError("torch does not run the program with copies for views") from error
+        return self._as_copies
+
+
+def row_major(node: Node, value: Any) -> Any:
+    """Return a row-major copy of what is stored, of what an operator shows of its argument, and of counted results."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is not None:
+        shown = [one.alias_info for one in schema.returns]
+        is_view = any(one is not None and not one.is_write for one in shown)
+        # Where the number of results depends on data, torch's kernels choose a layout that no metadata has.
+        is_counted = torch.Tag.dynamic_output_shape in getattr(node.target, "tags", ())
+        if not (is_view or is_counted) or node.target in _KEEP_LAYOUT:
+            return value
+    elif node.op != "placeholder":
+        return value
+    return pytree.tree_map_only(torch.Tensor, lambda one: one.clone(memory_format=torch.contiguous_format), value)
+
+
+_KEEP_LAYOUT: frozenset[Callable[..., Any]] = frozenset(
+    [torch.ops.aten.alias.default, torch.ops.aten.detach.default, torch.ops.aten.lift_fresh.default]
+)

@@ -1,0 +1,32 @@
+"""What passes report about themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from exirkit.fuzz.examination import Examination, Failure, audited
+
+from .oracle import Oracle
+
+_ONE_OF = 4
+
+
+class TruthfulPasses(Oracle):
+    """Every pass reports a change if it has made one, and only then.
+
+    Repetitions of stages end by these reports, and verifiers skip what has not changed. The program is lowered once
+    more for it, so that only every fourth seed asks.
+    """
+
+    name = "truthful-passes"
+    title = "passes report truthfully whether they changed anything"
+    cost = 110
+    needs = ("own plan",)
+    suspects = ("stage",)
+
+    def check(self, examination: Examination) -> Iterator[Failure]:
+        """Yield a failure for each pass with a false report."""
+        if examination.seed % _ONE_OF:
+            return
+        for stage, text in audited(examination).untruthful.items():
+            yield Failure(self.name, "false report", f"{stage}: {text}", stage)

@@ -1,0 +1,265 @@
+"""Other forms of an exported program that mean the same: `torch.export` makes them of models, and `build` does not.
+
+`build` makes functional programs of plain calls. Models also write in place, compute in regions without gradients and
+have assertions; what the chain does about these is never tried without them.
+"""
+
+from __future__ import annotations
+
+import operator
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ExportGraphSignature, OutputKind
+from torch.fx import Graph, GraphModule, Node
+
+from exirkit.ir import OpOverload, copy_program, is_composite
+
+_SHARE_IN_PLACE = 0.7
+_SHARE_WRITTEN_BUFFERS = 0.7
+_SHARE_ASSERTIONS = 0.3
+_SHARE_REGIONS = 0.5
+
+
+def varied(program: ExportedProgram, seed: int) -> ExportedProgram:
+    """Return a program that means the same.
+
+    Args:
+        program: As `build` makes it; it is not changed.
+        seed: Decides what is written in place, asserted and put into regions.
+    """
+    draw = random.Random(f"variation {seed}")
+    changed = copy_program(program)
+    graph = changed.graph
+    for change in (_assert_metadata, _assert_truth, _write_in_place, _write_buffers, _make_region):
+        change(changed, draw)
+    graph.lint()
+    changed.graph_module.recompile()
+    return changed
+
+
+# Aliases
+
+
+def _overload(node: Node) -> OpOverload | None:
+    return node.target if node.op == "call_function" and isinstance(node.target, OpOverload) else None
+
+
+def _shows_argument(node: Node) -> bool:
+    """Return whether a call returns memory of an argument: a view, or what an operator in place has written."""
+    op = _overload(node)
+    return op is not None and any(one.alias_info is not None for one in op._schema.returns)
+
+
+def _is_fresh(node: Node) -> bool:
+    """Return whether nothing else has the memory of a result."""
+    op = _overload(node)
+    if op is None or _shows_argument(node) or not isinstance(node.meta.get("val"), torch.Tensor):
+        return False
+    # Composite operators may return an argument as it is, whatever their schema says.
+    return not is_composite(op)
+
+
+def _aliases(node: Node) -> Iterator[Node]:
+    """Yield a value and all that show its memory."""
+    yield node
+    for user in node.users:
+        if _shows_argument(user) or (user.op == "call_function" and _overload(user) is None):
+            yield from _aliases(user)
+
+
+def _is_last_use(node: Node, value: Node, places: dict[Node, int]) -> bool:
+    """Return whether nothing reads the memory of a value after a call."""
+    readers = (user for alias in _aliases(value) for user in alias.users)
+    return all(user is node or places[user] < places[node] for user in readers)
+
+
+# In place
+
+
+def _in_place_form(node: Node) -> OpOverload | None:
+    """Return the operator that writes the result of a call into its first argument."""
+    op = _overload(node)
+    if op is None or op.namespace != "aten" or op._schema.is_mutable or _shows_argument(node):
+        return None
+    packet = getattr(torch.ops.aten, f"{op._schema.name.partition('::')[2]}_", None)
+    form = getattr(packet, op._overloadname, None)
+    if not isinstance(form, OpOverload) or len(form._schema.returns) != 1:
+        return None
+    same = [one.name for one in form._schema.arguments] == [one.name for one in op._schema.arguments]
+    return form if same else None
+
+
+def _is_alike(one: Any, other: Any) -> bool:
+    if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor) or one.dtype != other.dtype:
+        return False
+    # As text: comparing sizes that vary would guard on them.
+    return f"{one.shape} {one.stride()}" == f"{other.shape} {other.stride()}"
+
+
+def _write_in_place(program: ExportedProgram, draw: random.Random) -> None:
+    graph = program.graph
+    for node in list(graph.nodes):
+        form = _in_place_form(node)
+        if form is None or not node.args or draw.random() > _SHARE_IN_PLACE:
+            continue
+        value = node.args[0]
+        places = {one: place for place, one in enumerate(graph.nodes)}
+        if (
+            not isinstance(value, Node)
+            or not _is_fresh(value)
+            or not _is_alike(value.meta.get("val"), node.meta.get("val"))
+            or not _is_last_use(node, value, places)
+        ):
+            continue
+        _take_views_before(graph, node, value, draw)
+        with graph.inserting_before(node):
+            written = graph.call_function(form, node.args, dict(node.kwargs))
+        written.meta = dict(node.meta)
+        node.replace_all_uses_with(value if draw.random() < 0.5 else written)
+        graph.erase_node(node)
+
+
+def _take_views_before(graph: Graph, node: Node, value: Node, draw: random.Random) -> None:
+    """Let views of a result be views of the value that it is written into, taken before it is written."""
+    for view in list(node.users):
+        is_plain = view.args[:1] == (node,) and len(view.all_input_nodes) == 1
+        op = _overload(view)
+        if op is None or op._schema.is_mutable or not (_shows_argument(view) and is_plain) or draw.random() < 0.5:
+            continue
+        with graph.inserting_before(node):
+            earlier = graph.call_function(op, (value, *view.args[1:]), dict(view.kwargs))
+        earlier.meta = dict(view.meta)
+        view.replace_all_uses_with(earlier)
+        graph.erase_node(view)
+
+
+def _write_buffers(program: ExportedProgram, draw: random.Random) -> None:
+    """Write new values of buffers by `copy_` instead of returning them."""
+    graph, signature = program.graph, program.graph_signature
+    output = graph.output_node()
+    buffers = {name: target for target, name in _placeholders_of_buffers(signature).items()}
+    nodes = {node.name: node for node in graph.nodes if node.op == "placeholder"}
+    specs, values = [], []
+    results: Any = output.args[0]
+    returned = {value for value in results if isinstance(value, Node)}
+    written = []
+    for spec, value in zip(signature.output_specs, results, strict=True):
+        target = nodes.get(next((name for name, kept in buffers.items() if kept == spec.target), ""))
+        if (
+            spec.kind is OutputKind.BUFFER_MUTATION
+            and target is not None
+            and isinstance(value, Node)
+            and _is_fresh(value)
+            and returned.isdisjoint(_aliases(target))
+            and draw.random() < _SHARE_WRITTEN_BUFFERS
+        ):
+            written.append((target, value))
+        else:
+            specs.append(spec)
+            values.append(value)
+    for target, value in written:
+        with graph.inserting_before(output):
+            copied = graph.call_function(torch.ops.aten.copy_.default, (target, value))
+        copied.meta["val"] = target.meta["val"]
+    if written:
+        output.args = (tuple(values),)
+        program._graph_signature = ExportGraphSignature(list(signature.input_specs), specs)
+
+
+def _placeholders_of_buffers(signature: ExportGraphSignature) -> dict[str, str]:
+    return {target: name for name, target in signature.inputs_to_buffers.items()}
+
+
+# Assertions
+
+
+def _assert_metadata(program: ExportedProgram, draw: random.Random) -> None:
+    """Assert the dtypes of values, as casts of models do."""
+    graph = program.graph
+    for node in list(graph.nodes):
+        value = node.meta.get("val")
+        if node.op == "output" or not isinstance(value, torch.Tensor) or draw.random() > _SHARE_ASSERTIONS:
+            continue
+        after = node.next
+        while after.op == "placeholder":
+            after = after.next
+        with graph.inserting_before(after):
+            told = graph.call_function(
+                torch.ops.aten._assert_tensor_metadata.default,
+                (node, None, None, value.dtype),
+                {"device": value.device, "layout": value.layout},
+            )
+        told.meta["val"] = None
+
+
+def _assert_truth(program: ExportedProgram, draw: random.Random) -> None:
+    """Assert that a size is not negative, or a value that is true."""
+    graph = program.graph
+    calls = [node for node in graph.nodes if _overload(node) and isinstance(node.meta["val"], torch.Tensor)]
+    if not calls or draw.random() > _SHARE_ASSERTIONS:
+        return
+    node = draw.choice(calls)
+    value = node.meta["val"]
+    dim = next((dim for dim, size in enumerate(value.shape) if isinstance(size, torch.SymInt)), None)
+    with graph.inserting_before(node.next):
+        if dim is None:
+            told = graph.call_function(torch.ops.aten.full.default, ([], True), {"dtype": torch.bool})
+            told.meta["val"] = value.new_ones((), dtype=torch.bool)
+            check = graph.call_function(torch.ops.aten._assert_async.msg, (told, "never"))
+        else:
+            size = graph.call_function(torch.ops.aten.sym_size.int, (node, dim))
+            size.meta["val"] = value.shape[dim]
+            told = graph.call_function(operator.ge, (size, 0))
+            told.meta["val"] = True
+            check = graph.call_function(torch.ops.aten._assert_scalar.default, (told, "never"))
+    check.meta["val"] = None
+
+
+# Regions
+
+
+def _fits_region(calls: list[Node]) -> bool:
+    """Return whether all that some calls return are tensors that something outside may have."""
+    return all(_overload(node) is not None and isinstance(node.meta.get("val"), torch.Tensor) for node in calls)
+
+
+def _make_region(program: ExportedProgram, draw: random.Random) -> None:
+    """Put a few calls in a row into a region without gradients, as `torch.no_grad()` in a model does."""
+    graph, module = program.graph, program.graph_module
+    calls = [node for node in graph.nodes if node.op not in ("placeholder", "output")]
+    if draw.random() > _SHARE_REGIONS:
+        return
+    starts = draw.sample(range(len(calls)), len(calls))
+    length = draw.randint(1, 6)
+    chosen = next((run for run in (calls[at : at + length] for at in starts) if _fits_region(run)), [])
+    inside = set(chosen)
+    given = list(dict.fromkeys(one for node in chosen for one in node.all_input_nodes if one not in inside))
+    made = [node for node in chosen if any(user not in inside for user in node.users)]
+    if not made:
+        return
+    region = Graph()
+    copies: dict[Node, Node] = {}
+    for node in given:
+        copies[node] = region.placeholder(node.name)
+        copies[node].meta = dict(node.meta)
+    for node in chosen:
+        copies[node] = region.node_copy(node, copies.__getitem__)
+    region.output(tuple(copies[node] for node in made))
+    region.output_node().meta["val"] = tuple(node.meta["val"] for node in made)
+    name = "region_without_gradients"
+    setattr(module, name, GraphModule({}, region))
+    wrap: Callable[..., Any] = torch.ops.higher_order.wrap_with_set_grad_enabled
+    with graph.inserting_before(chosen[-1].next):
+        body = graph.get_attr(name)
+        call = graph.call_function(wrap, (False, body, *given))
+        call.meta["val"] = tuple(node.meta["val"] for node in made)
+        for place, node in enumerate(made):
+            item = graph.call_function(operator.getitem, (call, place))
+            item.meta = dict(node.meta)
+            node.replace_all_uses_with(item, delete_user_cb=lambda user: user not in inside)
+    for node in reversed(chosen):
+        graph.erase_node(node)

@@ -1,0 +1,66 @@
+"""The second list of bugs fits the functions that it changes, and each bug shows in the program written for it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from benchmarks.fresh_mutants import main, read_mutants
+
+from exirkit.fuzz.mutants import Mutant, MutantResult, bench, changes, shipped_mutants
+from exirkit.fuzz.mutants.applying import mutated_code
+from exirkit.fuzz.programs import parse_program, program_text
+from exirkit.ir import InternalError, UsageError
+
+MUTANTS = read_mutants()
+
+
+def test_the_list_has_fifty_bugs_of_all_parts() -> None:
+    names = [one.id for one in MUTANTS]
+    assert len(set(names)) == len(names) == 50
+    assert set(names).isdisjoint(one.id for one in shipped_mutants())
+    counted = Counter("pass" if one.part == "rules" else one.part for one in MUTANTS)
+    assert counted == {"pass": 25, "planner": 8, "emitter": 7, "interpreter": 6, "verifier": 4}
+    assert all("Source, " in one.doc for one in MUTANTS)
+
+
+def test_each_text_is_there_once_and_each_program_can_be_read() -> None:
+    for one in MUTANTS:
+        mutated_code(one)
+        program = parse_program(one.program)
+        assert parse_program(program_text(program)) == program
+    gone = MUTANTS[0].model_copy(update={"old": "what no function has"})
+    with pytest.raises(InternalError, match="EK881"):
+        mutated_code(gone)
+
+
+@pytest.mark.parametrize("one", MUTANTS, ids=lambda one: one.id)
+def test_each_bug_shows_in_its_program(one: Mutant) -> None:
+    times, is_changed = changes(one, parse_program(one.program))
+    assert times > 0
+    assert is_changed
+
+
+def test_a_slice_of_the_list_is_tried(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = MUTANTS[:2]
+
+    def found(one: Mutant, _: object) -> MutantResult:
+        is_first = one == first
+        return MutantResult(
+            id=one.id, part=one.part, killed_by="values" if is_first else None, blamed="emitter", is_blame_right=False
+        )
+
+    monkeypatch.setattr(bench, "_in_a_process", found)
+    file = tmp_path / "results.json"
+    assert main(["--only", first.id, "--only", second.id, "--file", str(file)]) == 1
+    said = capsys.readouterr().out
+    assert "1 of 2 killed, the right part blamed for 0 of them" in said
+    assert f"survivor: {second.id}" in said
+    assert f"blamed wrongly: {first.id} ({first.part}): emitter" in said
+    assert {one["id"] for one in json.loads(file.read_text())} == {first.id, second.id}
+    with pytest.raises(UsageError, match="EK880"):
+        main(["--only", "unknown"])

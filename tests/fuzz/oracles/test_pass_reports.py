@@ -1,0 +1,118 @@
+"""Passes that report wrongly, that are not done when they have run, and rules whose results are taken back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.fx import GraphModule
+
+from exirkit import Pass, PassResult, ops
+from exirkit.fuzz.compilers import ExirkitCompiler
+from exirkit.fuzz.oracles import check
+from exirkit.fuzz.programs import parse_program
+from exirkit.fuzz.triage import find_culprit
+from exirkit.ir import GraphEditor
+from exirkit.passes import PromoteTypes
+
+PROGRAM = parse_program(
+    """program(1)
+
+def forward(x: "f32[3]", n: "i32[3]"):
+    y = aten.sub.Tensor(x, x, alpha=2)
+    z = aten.div.Tensor(n, n)
+    return y, z
+
+run("forward", x=dyadic(1), n=numbers([1, 2, 3]))
+"""
+)
+ORACLES = ["truthful-passes", "idempotent-passes", "rule-contracts"]
+
+
+def hides_its_change(module: GraphModule) -> PassResult:
+    """Swap the operands of a sum, which changes nothing but the graph."""
+    for node in module.graph.nodes:
+        if node.target is ops.edge.aten.sub.Tensor and "alpha" in node.kwargs:
+            with module.graph.inserting_before(node):
+                once = module.graph.call_function(ops.edge.aten.sub.Tensor, node.args)
+                twice = module.graph.call_function(ops.edge.aten.sub.Tensor, (once, node.args[1]))
+            once.meta["val"] = twice.meta["val"] = node.meta["val"]
+            node.replace_all_uses_with(twice)
+            module.graph.erase_node(node)
+            return PassResult(module, modified=False)
+    return PassResult(module, modified=False)
+
+
+def claims_a_change(module: GraphModule) -> PassResult:
+    """Change nothing."""
+    return PassResult(module, modified=True)
+
+
+class Grows(Pass):
+    """Negates twice, again and again."""
+
+    name = "grows"
+
+    def edit(self, editor: GraphEditor) -> None:
+        node = next(one for one in editor.graph.nodes if one.target is ops.edge.aten.sub.Tensor)
+        once = editor.call(ops.edge.aten.neg.default, node.args[:1], before=node, origins=node)
+        twice = editor.call(ops.edge.aten.neg.default, (once,), before=node, origins=node)
+        editor.rewire(node, args=(twice, node.args[1]))
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_the_chain_reports_truthfully_and_is_done(level: int) -> None:
+    verdict = check(PROGRAM, compiler=ExirkitCompiler(level=level), oracles=ORACLES)
+    assert verdict.is_good, verdict.failures
+    assert not verdict.not_run
+
+
+@pytest.mark.parametrize(
+    ("edit", "oracle"),
+    [(hides_its_change, "truthful-passes"), (claims_a_change, "truthful-passes"), (Grows(), "idempotent-passes")],
+    ids=["hides", "claims", "grows"],
+)
+def test_a_pass_of_a_user(edit: Any, oracle: str) -> None:
+    compiler = ExirkitCompiler(level=0, passes=(edit,))
+    verdict = check(PROGRAM, compiler=compiler)
+    assert [one.oracle for one in verdict.failures] == [oracle]
+    name = getattr(edit, "name", None) or edit.__name__
+    assert find_culprit(PROGRAM, verdict.failures[0], compiler=compiler).part == name
+
+
+def test_a_pass_of_the_chain_whose_report_is_false(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = PromoteTypes.run
+
+    def wrong(self: PromoteTypes, editor: GraphEditor) -> Any:
+        report = run(self, editor)
+        return type(report)(report.name, not report.modified, *list(vars(report).values())[2:])
+
+    monkeypatch.setattr(PromoteTypes, "run", wrong)
+    verdict = check(PROGRAM, compiler=ExirkitCompiler(verify="none"), oracles=["truthful-passes"])
+    assert [one.stage for one in verdict.failures] == ["promote-types"]
+
+
+def test_other_seeds_do_not_ask() -> None:
+    verdict = check(PROGRAM, compiler=ExirkitCompiler(passes=(claims_a_change,)), oracles=ORACLES, seed=1)
+    assert verdict.is_good
+
+
+def test_a_rule_whose_result_is_taken_back(tmp_path: Path) -> None:
+    book = tmp_path / "wrong.yaml"
+    book.write_text(
+        """rulebook: 1
+namespace: wrong
+doc: A rule that breaks its contract.
+rules:
+- id: wrong.quotient
+  doc: The quotient of integers is a float, and the product is not.
+  vars: {x: "i32 [*S]", y: "i32 [*S]"}
+  match: return aten.div.Tensor(x, y)
+  replace: return aten.mul.Tensor(x, y)
+"""
+    )
+    compiler = ExirkitCompiler(rules=(str(book),))
+    verdict = check(PROGRAM, compiler=compiler)
+    assert [one.oracle for one in verdict.failures] == ["rule-contracts"]
+    assert find_culprit(PROGRAM, verdict.failures[0], compiler=compiler).rule == "wrong.quotient"

@@ -1,0 +1,97 @@
+"""Programs that write in place, assert, and have regions without gradients mean what the functional ones do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from exirkit.fuzz.compilers import ExirkitCompiler, LoweringTrace
+from exirkit.fuzz.examination import Examination, GraphSession, difference
+from exirkit.fuzz.generation import generate
+from exirkit.fuzz.oracles import check
+from exirkit.fuzz.programs import build, parse_program, varied
+from exirkit.passes import StageEvent
+
+SEEDS = range(24)
+
+
+def kinds_of(program: ExportedProgram) -> Iterator[str]:
+    """Yield what a program has that programs of `build` do not."""
+    for node in program.graph.nodes:
+        text = str(node.target)
+        if "wrap_with_set_grad_enabled" in text:
+            yield "region"
+        elif "_assert" in text:
+            yield "assertion"
+        elif node.op == "call_function" and getattr(getattr(node.target, "_schema", None), "is_mutable", False):
+            yield "buffer" if isinstance(node.args[0], Node) and node.args[0].op == "placeholder" else "in place"
+
+
+def test_they_compute_the_same_and_have_everything() -> None:
+    seen: Counter[str] = Counter()
+    for seed in SEEDS:
+        program = generate(seed)
+        examination = Examination(program, ExirkitCompiler())
+        for method, plain in build(program).items():
+            other = varied(plain, seed)
+            seen.update(set(kinds_of(other)))
+            sessions = GraphSession(plain), GraphSession(other)
+            for inputs in examination.inputs.get(method, []):
+                one, two = (session.run(inputs) for session in sessions)
+                assert difference(two.outputs, one.outputs) is None, (seed, method, other.graph)
+    assert min(seen[kind] for kind in ("region", "assertion", "in place", "buffer")) >= 3, seen
+
+
+def test_the_same_seed_is_the_same_program() -> None:
+    plain = build(generate(1))["forward"]
+    texts = {str(varied(plain, seed).graph) for seed in (5, 5, 6)}
+    assert len(texts) == 2
+    assert str(plain.graph) not in texts
+
+
+class Effects(LoweringTrace):
+    """Which stages have changed a program."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stages: set[str] = set()
+
+    def see(self, event: StageEvent) -> None:
+        super().see(event)
+        if event.moment == "after" and event.modified:
+            self.stages.add(event.name)
+
+
+def test_passes_that_functional_programs_do_not_need_have_work() -> None:
+    effects = Effects()
+    for seed in range(12):
+        compiler = ExirkitCompiler(level=0, verify="none", variation=seed)
+        compiler.lower(Examination(generate(seed), compiler).exported, effects)
+    assert {"functionalize", "inline-grad-regions", "remove-metadata-asserts", "remove-asserts"} <= effects.stages
+
+
+WRITTEN = parse_program(
+    """program(1)
+b = buffer("f32[4]", dyadic(3))
+
+def forward(x: "f32[4]"):
+    y = aten.add.Tensor(x, b)
+    z = aten.neg.default(y)
+    v = aten.view.default(z, [2, 2])
+    n = aten.mul.Tensor(z, x)
+    update(b, n)
+    return v, y
+
+run("forward", x=dyadic(1))
+run("forward", x=dyadic(2))
+"""
+)
+
+
+def test_all_oracles_accept_many_forms_of_one_program() -> None:
+    for seed in range(6):
+        verdict = check(WRITTEN, compiler=ExirkitCompiler(level=seed % 3, variation=seed))
+        assert verdict.is_good, (seed, verdict.failures)

@@ -1,0 +1,72 @@
+"""Programs that are decomposed node by node, without torch's decomposition of the whole graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tests.passes.programs import Holder, exported, outputs
+
+from exirkit import to_edge
+from exirkit.passes import noted_fall_backs
+
+F = torch.nn.functional
+X = torch.randn(4, 4)
+
+
+def fall_backs(function: Callable[..., torch.Tensor], *inputs: torch.Tensor) -> list[str]:
+    """Lower, check the results, and return why torch decomposed the program as a whole."""
+    program = exported(Holder(function, scale=torch.ones(4)).eval(), *inputs)
+    with noted_fall_backs() as noted:
+        edge = to_edge(program).exported_program()
+    torch.testing.assert_close(outputs(edge, *inputs), outputs(program, *inputs), rtol=0, atol=0)
+    return list(noted)
+
+
+def _other_names(_m: object, x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    part = y[1:]
+    dropped = F.dropout(part, 0.5, False, inplace=True)
+    dropped += 1
+    return y + part.sum()
+
+
+@pytest.mark.parametrize("drop", [F.dropout, F.alpha_dropout, F.feature_alpha_dropout])
+def test_dropout_in_place_is_another_name(drop: Callable[..., torch.Tensor]) -> None:
+    assert not fall_backs(lambda _m, x: drop(x * 2, 0.5, False, inplace=True) + 1, X)
+    assert not fall_backs(_other_names, X)
+
+
+def test_dropout_of_nothing_while_training_is_another_name() -> None:
+    assert not fall_backs(lambda _m, x: F.dropout(x * 2, 0.0, True, inplace=True) + 1, X)
+
+
+@pytest.mark.parametrize(("device", "enabled"), [("cpu", False), ("cuda", False), ("cuda", True)])
+def test_regions_without_casts_are_inlined(device: str, enabled: bool) -> None:
+    def function(_m: Holder, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=enabled):
+            y = (x * x) @ x
+        return y + 1
+
+    assert not fall_backs(function, X)
+
+
+def test_regions_with_casts_are_traced_again() -> None:
+    def function(_m: Holder, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x
+        return y.float() + 1
+
+    assert ["autocast" in why for why in fall_backs(function, X)] == [True]
+
+
+def test_numbers_of_tensors_keep_their_symbols() -> None:
+    def function(_m: Holder, x: torch.Tensor) -> torch.Tensor:
+        count: Any = x.max().item()
+        torch._check(count > 0)
+        torch._check(count < 20)
+        return F.gelu(torch.ones(count, 4)).unsqueeze(0).expand(2, -1, -1) * 2
+
+    assert not fall_backs(function, torch.tensor([3, 5]))
