@@ -154,7 +154,7 @@ def squeeze_all(path: Path, self: Any) -> Any:
 
 
 @meaning("aten.expand.default", moves=True)
-def expand(path: Path, self: Any, size: Sequence[Any], implicit: bool = False) -> Any:
+def expand(path: Path, self: Any, size: Sequence[Any], **_: Any) -> Any:
     """A tensor broadcast to sizes; -1 keeps one."""
     shape, sizes = self.shape, list(size)
     missing = len(sizes) - len(shape)
@@ -504,7 +504,7 @@ def index_select(path: Path, self: Any, dim: Any, index: Any) -> Any:
 
 
 @meaning("aten.embedding.default", moves=True)
-def embedding(path: Path, weight: Any, indices: Any, padding_idx: Any = -1, **_: Any) -> Any:
+def embedding(path: Path, weight: Any, indices: Any, **_: Any) -> Any:
     """Rows of a matrix."""
     return _indexed(path, weight, 0, indices)
 

@@ -379,7 +379,7 @@ def native_layer_norm(
 @meaning("aten.layer_norm.default")
 def layer_norm(
     path: Path, input: Any, normalized_shape: Sequence[Any], weight: Any = None, bias: Any = None, eps: Any = 1e-5,
-    cudnn_enable: bool = True,
+    **_: Any,
 ) -> Any:  # fmt: skip
     """Layer norm over the last dims."""
     count = len(normalized_shape)
@@ -406,7 +406,7 @@ def rms_norm(path: Path, input: Any, normalized_shape: Sequence[Any], weight: An
 
 @meaning("aten._native_batch_norm_legit_no_training.default")
 def batch_norm(
-    path: Path, input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, momentum: Any, eps: Any
+    path: Path, input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, eps: Any, **_: Any
 ) -> list[Any]:
     """Batch norm with known mean and variance of each channel."""
     path.require(input.dim() >= 2, "a dim of channels")

@@ -112,7 +112,7 @@ class SymbolicTensor(torch.Tensor):
     def __hash__(self) -> int:
         return id(self)
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+    def __repr__(self, **_: Any) -> str:  # type: ignore[override]
         return f"{str(self._dtype).removeprefix('torch.')}{self._shape}"
 
     def at(self, elements: Elements, index: Index) -> Any:
