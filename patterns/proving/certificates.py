@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -149,14 +148,3 @@ def proof_sentences(book: LoadedBook, name: str) -> Mapping[str, str]:
         return {}
     found = valid_certificates(book, shipped_certificates(name))
     return {rule: one.sentence for rule, one in found.items()}
-
-
-def shipped_file(name: str, root: Path) -> Path:
-    """Return where the certificates of a shipped book are kept in a checkout.
-
-    Args:
-        name: Name of the book.
-        root: The folder `rules`.
-    """
-    folder, _, stem = name.rpartition("/")
-    return root / ("named" if name in named_books() else folder) / "proofs" / f"{stem}.json"
