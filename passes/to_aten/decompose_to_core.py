@@ -49,6 +49,7 @@ from exirkit.ir import (
 from exirkit.passes.analysis import is_kept_whole
 from exirkit.passes.config.lowering_config import Overload
 from exirkit.passes.contract import Pass, registered
+from exirkit.passes.to_edge.edge_operators import LiftConstants
 from exirkit.passes.to_executorch.propagate_specs import all_editors
 from exirkit.passes.user_passes.base import ExportedProgramPassBase, ExportedProgramPassResult
 
@@ -654,6 +655,8 @@ def expose_operators(program: ExportedProgram, wanted: Iterable[OpOverload]) -> 
     """
     operators = frozenset(wanted)
     copied = copy_program(program)
+    # Partitioners ask what weights are: tensors, and not parts of objects of tensor subclasses.
+    LiftConstants().run(GraphEditor(copied))
     # Before anything is decomposed, so that all parts of an operator share a handle.
     GenerateDebugHandles().run(GraphEditor(copied))
     try:

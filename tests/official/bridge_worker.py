@@ -9,6 +9,7 @@ import sys
 import traceback
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -117,6 +118,25 @@ def lower_int4(request: Header) -> Reply:
         return {"diagnostic": error.diagnostics[0].model_dump_json()}, []
     answer = {"inputs": [one.tolist() for one in inputs], "eager": program.module()(*inputs).tolist()}
     return {**answer, "untried": bridge.check_delegates(made)}, [bytes(made.to_executorch().buffer)]
+
+
+def lower_weights_of_torchao(request: Header) -> Reply:
+    """Lower a model with integer weights in both ways, and say which of them are rejected."""
+    ours, bridge = importlib.import_module("exirkit"), importlib.import_module("exirkit.bridge")
+    program, inputs = quantized(request["model"])
+    chosen = [bridge.OfficialPartitioner(partitioner())]
+    ways: dict[str, Callable[[], Any]] = {
+        "at once": lambda: ours.to_edge_transform_and_lower(program, partitioner=chosen),
+        "after to_edge": lambda: ours.to_edge(program).to_backend(chosen[0]),
+    }
+    answer = {"inputs": [one.tolist() for one in inputs], "eager": program.module()(*inputs).tolist()}
+    files = []
+    for way, lowered in ways.items():
+        try:
+            files.append(bytes(lowered().to_executorch().buffer))
+        except ours.DiagnosticError as error:
+            answer[way] = error.diagnostics[0].model_dump_json()
+    return answer, files
 
 
 def check_damaged(request: Header) -> Reply:
@@ -244,6 +264,12 @@ def compare(request: Header) -> Reply:
     return {"same": made[0] == made[1], "count": len(made[0])}, []
 
 
+_KNOWN_DEFECTS: dict[str, Callable[[], Reply]] = {
+    "EK755": lambda: lower_int4({"model": "odd-width"}),
+    "EK756": lambda: check_damaged({}),
+}
+
+
 def provoke(request: Header) -> Reply:
     """Return the diagnostic of a code that only the bridge gives."""
     bridge, ours = importlib.import_module("exirkit.bridge"), importlib.import_module("exirkit")
@@ -251,10 +277,8 @@ def provoke(request: Header) -> Reply:
         if request["code"] == "EK753":
             policy = "policy: 1\npools: [{name: npu, device: 'cuda:0'}]\n"
             return plan({"methods": {"forward": "any-batch"}, "policy": policy})
-        if request["code"] == "EK755":
-            return lower_int4({"model": "odd-width"})
-        if request["code"] == "EK756":
-            return check_damaged({})
+        if request["code"] in _KNOWN_DEFECTS:
+            return _KNOWN_DEFECTS[request["code"]]()
         if request["code"] == "EK766":
             bridge.original_pass("torch.nn:Linear")
         if request["code"] == "EK767":
@@ -279,6 +303,7 @@ ANSWERS = {
     "compare": compare,
     "lower": lower,
     "lower_for": lower_for,
+    "lower_weights_of_torchao": lower_weights_of_torchao,
     "lower_with_books": lower_with_books,
     "check_damaged": check_damaged,
     "lower_int4": lower_int4,

@@ -124,8 +124,31 @@ WRONG_INT4 = {
 }
 
 
+# Of torchao's `quantize_`: the weights are objects of tensor subclasses.
+SOURCE = ("int4-weights-of-torchao", "int8-weights-of-torchao", "int8-of-torchao", "int8-affine-weights-of-torchao")
+
+
+def _by_torchao(name: str) -> tuple[ExportedProgram, tuple[Tensor, ...]]:
+    torch.manual_seed(11)
+    library = importlib.import_module("torchao.quantization")
+    groups, axis = library.PerGroup(32), library.PerAxis(0)
+    configs = (
+        library.Int8DynamicActivationIntxWeightConfig(weight_dtype=vars(torch)["int4"], weight_granularity=groups),
+        library.Int8WeightOnlyConfig(),
+        library.Int8DynamicActivationInt8WeightConfig(),
+        library.IntxWeightOnlyConfig(weight_dtype=torch.int8, granularity=axis),
+    )
+    config = configs[SOURCE.index(name)]
+    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 5)).eval().requires_grad_(False)
+    library.quantize_(model, config)
+    example = (torch.randn(3, 64),)
+    return export(model, example), (torch.randn(3, 64),)
+
+
 def quantized(name: str) -> tuple[ExportedProgram, tuple[Tensor, ...]]:
     """Return a calibrated and converted model, and inputs that it was not calibrated with."""
+    if name in SOURCE:
+        return _by_torchao(name)
     chosen = {**QUANTIZED, **INT4}[name]
     torch.manual_seed(11)
     model = chosen.make().eval().requires_grad_(False)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.official.bridge_process import ask_bridge
 from tests.official.oracle import OfficialRuntime
-from tests.official.quantized_models import INT4, QUANTIZED, WRONG_INT4
+from tests.official.quantized_models import INT4, QUANTIZED, SOURCE, WRONG_INT4
 from tests.thoroughness import TRIES_ALL
 
 from exirkit import Diagnostic
@@ -22,6 +22,7 @@ GONE = {"dim_order_ops._clone_dim_order.default", "aten.expand_copy.default"}
 # One of each kind is enough where the partitioner sees the same graphs.
 AFTER = QUANTIZED if TRIES_ALL else ("linear-per-channel", "linear-dynamic", "residual", "convolution-1d")
 CASES = [(name, way) for way, names in (("at once", QUANTIZED), ("after to_edge", AFTER)) for name in names]
+CASES += [(SOURCE[0], "at once")]
 
 
 @pytest.mark.parametrize(("name", "way"), CASES)
@@ -55,6 +56,21 @@ def test_int4_weights_that_xnnpack_cannot_compute_are_rejected(name: str, offici
     assert isinstance(got, torch.Tensor)
     # Steps of the input: XNNPACK finds them row by row, PyTorch for all rows.
     torch.testing.assert_close(got, torch.tensor(answer["eager"]), rtol=0.02, atol=0.03)
+
+
+@pytest.mark.parametrize("name", SOURCE[1:])
+def test_weights_of_torchao_keep_their_scales(name: str, official_runtime: OfficialRuntime) -> None:
+    answer, files = ask_bridge({"op": "lower_weights_of_torchao", "model": name})
+    # The official exporter loses the scales, or rejects the program.
+    ways = ("at once", "after to_edge")
+    rejected = {way: Diagnostic.model_validate_json(answer[way]).code for way in ways if way in answer}
+    assert rejected == (dict.fromkeys(ways, "EK755") if name == "int8-affine-weights-of-torchao" else {})
+    inputs = tuple(torch.tensor(one) for one in answer["inputs"])
+    for file in files:
+        ((got,),) = official_runtime.run(file, [inputs]).unwrap()
+        assert isinstance(got, torch.Tensor)
+        # A step of an activation of `int8-of-torchao`, whose float is at a tie, is less than a hundredth.
+        torch.testing.assert_close(got, torch.tensor(answer["eager"]), rtol=1e-4, atol=0.005)
 
 
 def test_a_delegate_that_its_runtime_does_not_accept_is_named() -> None:

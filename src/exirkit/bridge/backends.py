@@ -15,6 +15,7 @@ from exirkit.program import cheap_tracing
 from .chains import chain_of, replacing_passes, run_chain
 from .known_defects import check_known_defects
 from .operators import official_program
+from .xnnpack_linears import forget_linears_of_several_calls, with_float_weights
 
 
 def official_backend(backend_id: str) -> type[BackendDetails]:
@@ -47,11 +48,15 @@ def official_backend(backend_id: str) -> type[BackendDetails]:
         }
         for program in (one for programs in edge_programs.values() for one in programs):
             check_known_defects(backend_id, program)
+            if backend_id == "XnnpackBackend":
+                forget_linears_of_several_calls(program)
         with cheap_tracing(), replacing_passes(backend_id):
             made = theirs.preprocess_multimethod(edge_programs, given)
         return {name: [_result(one) for one in results] for name, results in made.items()}
 
     def copy_exported_program_for_preprocess(exported_program: ExportedProgram) -> ExportedProgram:
+        if backend_id == "XnnpackBackend":
+            exported_program = with_float_weights(exported_program)
         chain = chain_of(exported_program)
         return official_program(exported_program if chain is None else run_chain(exported_program, chain))
 

@@ -11,6 +11,8 @@ from torch.fx import Node
 
 from exirkit.ir import Diagnostic, ModelError, locate
 
+from .xnnpack_linears import check_affine_weights
+
 _PRODUCTS = ("linear.default", "addmm.default", "mm.default")
 _CONVOLUTION = ("convolution.default", "conv1d.default", "conv2d.default")
 _MOVES = ("permute_copy.default", "t_copy.default", "transpose_copy.int")
@@ -25,8 +27,8 @@ def check_known_defects(backend_id: str, program: ExportedProgram) -> None:
         program: What it is about to compile, with official operators.
 
     Raises:
-        ModelError: EK755, XNNPACK reads int4 weights of an odd width from wrong addresses; EK756, it has no
-            convolution with int4 weights.
+        ModelError: EK755, XNNPACK reads int4 weights of an odd width from wrong addresses, or loses scales of weights;
+            EK756, it has no convolution with int4 weights.
     """
     findings = [found for check in _CHECKS.get(backend_id, ()) for found in check(program)]
     if findings:
@@ -95,5 +97,5 @@ def _products_of(weight: Node) -> Iterator[Node]:
 
 
 _CHECKS: dict[str, tuple[Callable[[ExportedProgram], Iterator[Diagnostic]], ...]] = {
-    "XnnpackBackend": (_int4_of_odd_width, _int4_convolution)
+    "XnnpackBackend": (_int4_of_odd_width, _int4_convolution, check_affine_weights)
 }

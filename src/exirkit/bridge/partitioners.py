@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from executorch.exir.backend.partitioner import Partitioner as AnyOfficialPartitioner
@@ -15,6 +16,7 @@ from exirkit.passes import DelegationSpec, Partitioner, PartitionResult
 from .backends import official_backend
 from .chains import CHAIN_KEY, check_chain
 from .operators import official_program
+from .xnnpack_linears import is_kept_affine
 
 
 class OfficialPartitioner(Partitioner):
@@ -72,8 +74,9 @@ class OfficialPartitioner(Partitioner):
 
     def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[OpOverload], Callable[[Node], bool] | None]:
         """Return what it returns: it examines ATen operators, which are those of torch."""
-        found: tuple[list[OpOverload], Callable[[Node], bool] | None] = self._partitioner.ops_to_not_decompose(ep)
-        return found
+        wanted: tuple[list[OpOverload], Callable[[Node], bool] | None] = self._partitioner.ops_to_not_decompose(ep)
+        operators, keeps = wanted
+        return operators, None if keeps is None else partial(is_kept_affine, keeps=keeps)
 
 
 def _names(modules: list[GraphModule]) -> list[list[str]]:
