@@ -212,6 +212,7 @@ from .provenance import show_value as show_value
 from .provenance import source_line as source_line
 from .provenance import stack_frames as stack_frames
 from .provenance import target_name as target_name
+from .stored_programs import check_stored_program as check_stored_program
 from .tensor_spec import ALIGNMENT as ALIGNMENT
 from .tensor_spec import Dim as Dim
 from .tensor_spec import TensorShapeDynamism as TensorShapeDynamism
@@ -275,6 +276,7 @@ from .torch_internals import registered_operator_names as registered_operator_na
 from .torch_internals import serialized_expression_text as serialized_expression_text
 from .torch_internals import serialized_graph as serialized_graph
 from .torch_internals import serialized_ranges as serialized_ranges
+from .torch_internals import serialized_version as serialized_version
 from .torch_internals import shape_source as shape_source
 from .torch_internals import statically_known_true as statically_known_true
 from .torch_internals import use_lazy_graph_module as use_lazy_graph_module

@@ -284,6 +284,12 @@ def serialized_expression_text(stored: str) -> str:
     return str(importlib.import_module("sympy").sympify(stored, locals=vars(functions)))
 
 
+def serialized_version() -> dict[str, int]:
+    """Return the version of the form that `program_as_json` writes."""
+    major, minor = importlib.import_module("torch._export.serde.schema").SCHEMA_VERSION
+    return {"major": major, "minor": minor}
+
+
 def program_as_json(program: ExportedProgram) -> bytes:
     """Return a program without its tensors and example inputs, in the JSON form of `torch.export.save`."""
     serde = importlib.import_module("torch._export.serde.serialize")

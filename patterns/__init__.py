@@ -99,6 +99,17 @@ from .propagation.model import PropagationModel, Solver, propagation_schema, pro
 from .propagation.problem import Conversion, Problem, Solution, problem_of
 from .propagation.solvers import solve
 from .propagation.trying import PropagationVerdict, check_propagation
+from .proving.campaign import certificate_of, prove_rules
+from .proving.campaign import unconfirmed as unconfirmed_certificate
+from .proving.certificates import (
+    Certificate,
+    CertificateBook,
+    certificate_text,
+    proof_sentences,
+    read_certificates,
+    shipped_certificates,
+    valid_certificates,
+)
 from .syntax.attributes import Attribute, attributed_terms, attributed_variables
 from .syntax.conditions import Condition, compile_condition
 from .syntax.programs import Builder
@@ -117,6 +128,8 @@ __all__ = [
     "BookVerdict",
     "Builder",
     "BuilderTools",
+    "Certificate",
+    "CertificateBook",
     "CheckRequest",
     "CheckSettings",
     "CompiledRule",
@@ -194,6 +207,8 @@ __all__ = [
     "bound_book",
     "builder",
     "carry_out",
+    "certificate_of",
+    "certificate_text",
     "check_book",
     "check_books",
     "check_propagation",
@@ -225,9 +240,12 @@ __all__ = [
     "pattern_instance",
     "predicate",
     "problem_of",
+    "proof_sentences",
     "propagation_schema",
     "propagation_schema_text",
+    "prove_rules",
     "put_attributes",
+    "read_certificates",
     "read_target",
     "read_witnesses",
     "read_yaml",
@@ -240,6 +258,7 @@ __all__ = [
     "rulebook_schema",
     "rulebook_schema_text",
     "shipped_books",
+    "shipped_certificates",
     "shipped_propagations",
     "shipped_targets",
     "shipped_witnesses",
@@ -251,7 +270,9 @@ __all__ = [
     "tell_ranges",
     "trace_rule",
     "unaccepted_rules",
+    "unconfirmed_certificate",
     "unfuse",
+    "valid_certificates",
     "variable_types_page",
     "widest",
     "with_between",

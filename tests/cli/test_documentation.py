@@ -34,6 +34,7 @@ from exirkit.cli.commands.rule.check import BookReport
 from exirkit.cli.commands.rule.explain import RuleExplainReport
 from exirkit.cli.commands.rule.from_trace import RuleTraceReport
 from exirkit.cli.commands.rule.port import RulePortReport
+from exirkit.cli.commands.rule.prove import ProofReport
 from exirkit.cli.errors import FailureReport
 from exirkit.cli.program_file import InspectReport
 
@@ -64,6 +65,7 @@ DOCUMENTS: dict[str, type | set[str]] = {
     "rule docs": {"ok", "output", "pages", "rules"},
     "rule from-trace": RuleTraceReport,
     "rule port": RulePortReport,
+    "rule prove": ProofReport,
     "rule list": RuleListReport,
     "rule builtins": {"builtins"},
 }

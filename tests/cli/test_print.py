@@ -54,6 +54,7 @@ def test_module_and_pass(invoke: Invoke, model_file: Path) -> None:
     ("options", "says"),
     [
         (("--after", "decompose-to-cor"), "did you mean 'decompose-to-core'?"),
+        (("--node", "aten_relu"), "did you mean 'aten_relu_default'?"),
         (("--around", "aten_relu"), "did you mean 'aten_relu_default'?"),
         (("--module", "linaer"), "did you mean 'linear'?"),
         (("--method", "encode"), "it has forward"),
@@ -64,3 +65,23 @@ def test_wrong_names(invoke: Invoke, model_file: Path, options: tuple[str, str],
     assert done.exit_code == 2
     assert done.stderr.splitlines()[-1].startswith("error[EK711]: ")
     assert says in done.stderr
+
+
+def test_everything_that_is_known_of_a_node(invoke: Invoke, model_file: Path) -> None:
+    done = invoke("print", f"{model_file}:tiny", "--node", "%aten_addmm_default")
+    assert done.exit_code == 0, done.output
+    for line in (
+        "%aten_addmm_default: call_function aten.addmm.default",
+        "schema: aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
+        "  mat1: %x  float32 [2, 4], dim order [0, 1]",
+        "value: float32 [2, 3], dim order [0, 1]",
+        "users: %aten_relu_default",
+        "module: linear (torch.nn.modules.linear.Linear)",
+    ):
+        assert line in done.stdout.splitlines()
+    assert "in forward" in done.stdout
+    options = ("--dialect", "executorch", "--json")
+    lowered = json.loads(invoke("print", f"{model_file}:tiny", "--node", "aten_addmm_default", *options).stdout)
+    lines = lowered["methods"][0]["lines"]
+    assert any(line.startswith("  out: %") for line in lines)
+    assert any(line.startswith("memory: 24 bytes, arena 1 at ") for line in lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,25 @@ import torch
 from tests.devtools.official_tools import run_official
 from tests.official.oracle import OfficialRuntime
 
-from exirkit import AllNodePartitioner, ExecutorchBackendConfig, ModelError, to_edge, to_edge_transform_and_lower
-from exirkit.devtools import ETRecord, RecordedNode, parse_etrecord
+from exirkit import (
+    AllNodePartitioner,
+    ExecutorchBackendConfig,
+    ModelError,
+    UsageError,
+    to_edge,
+    to_edge_transform_and_lower,
+)
+from exirkit.devtools import (
+    BundledProgram,
+    ETRecord,
+    Inspector,
+    MethodTestCase,
+    MethodTestSuite,
+    RecordedNode,
+    generate_etrecord,
+    parse_etrecord,
+)
+from exirkit.runtime_ref import Runtime, Tracer
 
 
 class Block(torch.nn.Module):
@@ -129,3 +147,145 @@ def test_the_official_inspector_shows_every_instruction(tmp_path: Path, official
     for calls in found.values():
         assert len(calls) > 8
         assert all(ops and source and module for ops, source, module in calls)
+
+
+class Converted(torch.nn.Module):
+    """Calls whose operators only the Edge dialect has, in a graph and in a branch."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        wide = x.to(torch.float64).mul(2)
+        return torch.cond(x.sum() > 0, lambda one: one * 2, lambda one: one.float().double(), (wide,)), x.clone()
+
+
+def run(program: torch.export.ExportedProgram, *inputs: torch.Tensor) -> list[Any]:
+    stored = {**program.state_dict, **program.constants}
+    specs, given = program.graph_signature.input_specs, iter(inputs)
+    values = [stored[str(spec.target)].clone() if spec.target is not None else next(given) for spec in specs]
+    return list(torch.fx.Interpreter(program.graph_module).run(*values))
+
+
+@pytest.mark.parametrize("model", [Block, Converted], ids=str)
+def test_programs_of_a_file_are_those_that_were_saved(model: type[torch.nn.Module], tmp_path: Path) -> None:
+    record = recorded(model(), X).get_etrecord()
+    record.save(tmp_path / "m.etrecord")
+    read = parse_etrecord(tmp_path / "m.etrecord")
+    (one,), (other,) = read.programs.values(), record.programs.values()
+    assert not read.unread
+    found = {node.name: node for node in one.graph.nodes}
+    for node in other.graph.nodes:
+        assert str(found[node.name].target) == str(node.target)
+        if node.op != "call_function" or node.target == operator.getitem:
+            continue
+        if isinstance(node.meta.get("debug_handle"), int):
+            assert found[node.name].meta["debug_handle"] == node.meta["debug_handle"]
+    for mine, wanted in zip(run(one, X), run(other, X), strict=True):
+        assert torch.equal(mine, wanted)
+    # What was read can be saved again.
+    read.save(tmp_path / "again.etrecord")
+    assert parse_etrecord(tmp_path / "again.etrecord").programs.keys() == {"forward"}
+
+
+def test_a_file_without_weights_has_no_programs_and_says_why(tmp_path: Path) -> None:
+    record = batched(1).get_etrecord()
+    record.save(tmp_path / "small", weights=False)
+    record.save(tmp_path / "own", official=False)
+    small, own = parse_etrecord(tmp_path / "small"), parse_etrecord(tmp_path / "own")
+    assert small.edge_dialect_program is None
+    assert "were not saved" in small.unread["forward"]
+    assert (own.programs, own.unread) == ({}, {})
+
+
+@pytest.mark.parametrize("change", ["operator", "size", "code"])
+def test_programs_that_name_more_than_operators_are_not_read(change: str, tmp_path: Path) -> None:
+    batched(1).get_etrecord().save(tmp_path / "m")
+    member = "edge_dialect_exported_program/forward"
+    with zipfile.ZipFile(tmp_path / "m") as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    text = members[member].decode()
+    changed = {
+        "operator": text.replace("_operator.mul", "os.system"),
+        "size": text.replace('"expr_str": "', '"expr_str": "().__class__ or '),
+        "code": text.replace("executorch.exir.dialects.edge.ops.aten.mul.Tensor", "torch.ops.__loader__.x"),
+    }[change]
+    assert changed != text
+    with zipfile.ZipFile(tmp_path / "m", "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, changed if name == member else data)
+    read = parse_etrecord(tmp_path / "m")
+    assert read.programs == {}
+    assert read.unread["forward"].startswith("ValueError: ")
+
+
+def test_the_gap_is_calculated_from_files(tmp_path: Path) -> None:
+    made = recorded(Block(), X)
+    record = made.get_etrecord()
+    record.update_representative_inputs([X])
+    record.save(tmp_path / "m.etrecord")
+    tracer = Tracer(values=True)
+    Runtime.get().load_program(made.buffer, tracer=tracer).load_method("forward").execute([X])
+    tracer.save(tmp_path / "m.etdp", tmp_path / "m.bin")
+    tables = [
+        Inspector(
+            etdump_path=tmp_path / "m.etdp", debug_buffer_path=tmp_path / "m.bin", etrecord=one
+        ).calculate_numeric_gap("MSE")
+        for one in (record, tmp_path / "m.etrecord")
+    ]
+    assert len(tables[0]) > 8
+    assert list(tables[0]["aot_ops"]) == list(tables[1]["aot_ops"])
+    assert [gap for (gap,) in tables[0]["gap"]] == [gap for (gap,) in tables[1]["gap"]]
+
+
+def test_a_record_is_filled_part_by_part(tmp_path: Path) -> None:
+    model = torch.nn.Linear(4, 4)
+    exported = torch.export.export(model, (torch.ones(1, 4),))
+    edge = to_edge(exported)
+    made = edge.to_executorch()
+    cases = [MethodTestCase((torch.ones(1, 4),), (model(torch.ones(1, 4)),))]
+    bundle = BundledProgram(made, [MethodTestSuite("forward", cases)])
+    generate_etrecord(tmp_path / "m", edge, bundle, exported, {"before": exported, "after": edge})
+    read = parse_etrecord(tmp_path / "m")
+    assert read.exported_program is not None
+    assert isinstance(read.edge_dialect_program, torch.export.ExportedProgram)
+    assert set(read.graph_map) == {"before/forward", "after/forward"}
+    assert not read.unread
+    for program in (read.exported_program, read.edge_dialect_program, *read.graph_map.values()):
+        torch.testing.assert_close(run(program, torch.ones(1, 4))[0], model(torch.ones(1, 4)))
+    assert read.representative_inputs is not None
+    assert read.reference_outputs is not None
+    assert torch.equal(read.reference_outputs["forward"][0][0], model(torch.ones(1, 4)))
+    assert read.nodes_of("forward", 0)
+    copied = read.copy()
+    assert copied.debug_handle_map == {}
+    assert copied.representative_inputs is None
+    with pytest.raises(UsageError, match="EK739"):
+        copied.save(tmp_path / "copied")
+    copied.add_executorch_program(made)
+    copied.save(tmp_path / "copied")
+    with pytest.raises(UsageError, match="EK785"):
+        read.add_exported_program(exported)
+    with pytest.raises(UsageError, match="EK785"):
+        read.add_edge_dialect_program(edge)
+    with pytest.raises(UsageError, match="EK785"):
+        read.add_executorch_program(made)
+
+
+def test_what_a_record_cannot_take_is_rejected() -> None:
+    record = ETRecord()
+    rejected: list[tuple[str, Any]] = [
+        ("EK787", lambda: record.add_edge_dialect_program(torch.nn.Linear(1, 1))),
+        ("EK787", lambda: record.add_executorch_program(b"")),
+        ("EK787", lambda: record.add_extra_export_modules({"debug_handle_map": {}})),
+        ("EK787", lambda: record.add_extra_export_modules({"fine": 1})),
+        ("EK786", lambda: record.update_reference_outputs(bundled([MethodTestCase((torch.ones(1),))]))),
+        ("EK786", lambda: record.update_representative_inputs(bundled([]))),
+    ]
+    for code, call in rejected:
+        with pytest.raises(UsageError, match=code):
+            call()
+    record.add_exported_program(None)
+    assert record.edge_dialect_program is None
+
+
+def bundled(cases: list[MethodTestCase]) -> BundledProgram:
+    made = to_edge(torch.export.export(torch.nn.ReLU(), (torch.ones(1),))).to_executorch()
+    return BundledProgram(made, [MethodTestSuite("forward", cases)])

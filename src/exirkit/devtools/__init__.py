@@ -14,6 +14,7 @@ from .bundled_program.serialize import (
 )
 from .etrecord import ETRecord as ETRecord
 from .etrecord import RecordedNode as RecordedNode
+from .etrecord import generate_etrecord as generate_etrecord
 from .etrecord import parse_etrecord as parse_etrecord
 from .inspector import Event as Event
 from .inspector import EventBlock as EventBlock
@@ -21,6 +22,8 @@ from .inspector import Inspector as Inspector
 from .inspector import NumericalComparatorBase as NumericalComparatorBase
 from .inspector import PerfData as PerfData
 from .inspector import TimeScale as TimeScale
+from .node_text import describe_node as describe_node
+from .node_text import inspect_node as inspect_node
 from .profile import GroupTimes as GroupTimes
 from .profile import InstructionTimes as InstructionTimes
 from .profile import MethodProfile as MethodProfile

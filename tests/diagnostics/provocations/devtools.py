@@ -121,3 +121,21 @@ def constant_method_alone(_: Path) -> None:
 @provokes("EK728")
 def wrong_expectation(_: Path) -> object:
     return list(bundle(MethodTestCase([X], [X + 1])).run("forward", 0).differences)
+
+
+@provokes("EK785")
+def record_filled_twice(_: Path) -> None:
+    record, exported = ETRecord(), torch.export.export(torch.nn.ReLU(), (X,))
+    record.add_exported_program(exported)
+    record.add_exported_program(exported)
+
+
+@provokes("EK786")
+def cases_without_expectations(_: Path) -> None:
+    suites = [MethodTestSuite("forward", [MethodTestCase([X])])]
+    ETRecord().update_reference_outputs(BundledProgram(program(), suites))
+
+
+@provokes("EK787")
+def module_in_a_record(_: Path) -> None:
+    ETRecord().add_edge_dialect_program(torch.nn.ReLU())

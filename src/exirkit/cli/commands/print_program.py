@@ -92,6 +92,12 @@ def print_program(
     around: Annotated[
         str | None, typer.Option(metavar="NODE", help="Only this call and those near it.", show_default=False)
     ] = None,
+    node: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NODE", help="Everything that is known of this node, instead of the program.", show_default=False
+        ),
+    ] = None,
     distance: Annotated[int, typer.Option(min=0, help="Number of steps from that call.")] = 2,
     numbers: Annotated[
         bool, typer.Option("--numbers", help="Print sizes of `vars` as numbers instead of names.")
@@ -115,9 +121,19 @@ def print_program(
     with Steps() as steps:
         with steps.phase("torch", "loading torch"):
             import exirkit.fuzz  # noqa: F401 - its import is the phase
+        programs = _lowered(source, lowering, steps, strict, method, dialect, after)
+        if node is not None:
+            methods = [_described(name, stage, program, node) for name, stage, program in programs]
+            if json:
+                print_json(PrintReport(target, dialect.value, methods))
+                return
+            for one in methods:
+                print_line(f"# {target}, {one.name}, after {one.stage}")
+                print_text("\n".join(one.lines))
+            return
         printed = [
             (stage, name, _notation(program, module, around, distance, sizes=not numbers))
-            for name, stage, program in _lowered(source, lowering, steps, strict, method, dialect, after)
+            for name, stage, program in programs
         ]
     if json:
         methods = [PrintedMethod(name, stage, one.variables, one.lines, one.unsaid) for stage, name, one in printed]
@@ -127,6 +143,21 @@ def print_program(
         print_line(f"# {target}, {name}, after {stage}")
         print_text(notation.text())
         print_line()
+
+
+def _described(method: str, stage: str, program: ExportedProgram, wanted: str) -> PrintedMethod:
+    """Return what is known of a node.
+
+    Raises:
+        CommandError: EK711, there is no such node.
+    """
+    from exirkit.devtools import describe_node
+
+    nodes = {node.name: node for node in program.graph.nodes}
+    name = wanted.removeprefix("%")
+    if name not in nodes:
+        raise unknown_name("the program has no node", name, list(nodes))
+    return PrintedMethod(method, stage, {}, describe_node(nodes[name]).splitlines(), {})
 
 
 def _lowered(

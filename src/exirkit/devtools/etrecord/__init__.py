@@ -2,4 +2,5 @@
 
 from .record import ETRecord as ETRecord
 from .record import RecordedNode as RecordedNode
+from .record import generate_etrecord as generate_etrecord
 from .record import parse_etrecord as parse_etrecord

@@ -99,8 +99,9 @@ def numeric_gap(
     name = block.method or "forward"
     program = record.programs.get(name)
     if program is None:
-        message = f"the record has no Edge program of {name}"
-        hint = "give the Inspector the record itself, as `get_etrecord()` returns it: files have nodes, not programs"
+        why = f": {record.unread[name]}" if name in record.unread else ""
+        message = f"the record has no Edge program of {name}{why}"
+        hint = "save the record with programs and weights, or give the Inspector what `get_etrecord()` returns"
         raise UsageError(Diagnostic.of("EK747", message, hint=hint))
     if record.representative_inputs is None:
         hint = "record.update_representative_inputs(inputs): those that were given to the traced run"

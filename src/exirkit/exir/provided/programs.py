@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram, ExportGraphSignature
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import GraphModule
 
 from exirkit.ir import GraphEditor, Verifier, copy_program, fake_like, fake_mode_of
 from exirkit.passes import ExportedProgramPassManager, LiftConstants, updated_signature
@@ -82,10 +82,3 @@ def get_fake_program(real_exported_program: ExportedProgram) -> ExportedProgram:
     mode = fake_mode_of(made.graph_module)
     made._state_dict = {name: fake_like(mode, tensor) for name, tensor in made._state_dict.items()}
     return made
-
-
-def inspect_node(graph: Graph, node: Node) -> str:
-    """Return a graph as text with an arrow at one node, and where that node comes from."""
-    lines = [f"{'-->' if one is node else '   '} {text}" for one in graph.nodes if (text := one.format_node())]
-    origin = node.meta.get("stack_trace") or "unknown"
-    return "\n".join([*lines, f"%{node.name} has the value {node.meta.get('val')}", f"and comes from:\n{origin}"])

@@ -11,6 +11,7 @@ from .check import check
 from .explain import explain
 from .from_trace import from_trace
 from .port import port
+from .prove import prove
 
 rule_app = typer.Typer(rich_markup_mode=None, help="Check and examine rule books.", no_args_is_help=True)
 rule_app.command()(check)
@@ -20,6 +21,7 @@ rule_app.command()(schema)
 rule_app.command()(docs)
 rule_app.command("from-trace")(from_trace)
 rule_app.command()(port)
+rule_app.command()(prove)
 rule_app.command()(builtins)
 rule_app.command(hidden=True)(words)
 

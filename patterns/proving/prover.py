@@ -1,0 +1,440 @@
+"""Proving a rule: pattern and replacement are run on symbols, on every path, and a solver compares the results."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+import z3
+
+from exirkit.ir import operators_with
+from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape, shapes_of
+from exirkit.patterns.checking.trials import TrialFacts, least_values, open_arguments
+from exirkit.patterns.matching.compiled_rule import CompiledRule
+from exirkit.patterns.proving import movement, pointwise, sums
+from exirkit.patterns.proving.assignments import Assigner, Scope
+from exirkit.patterns.proving.elements import FLOATS, Elements, sizes_equal
+from exirkit.patterns.proving.meanings import MOVERS, POINTWISE, SymbolicBuilder, plain_name
+from exirkit.patterns.proving.paths import (
+    InfeasibleError,
+    Path,
+    UnprovedError,
+    UnsupportedError,
+    explore,
+    integer,
+)
+from exirkit.patterns.proving.tensors import SymbolicTensor
+from exirkit.patterns.syntax.constant_names import FACTS
+from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError, truth
+from exirkit.patterns.types.lists import AxesVariable, FactorsVariable, PermutationVariable, ShapeVariable
+from exirkit.patterns.types.scalars import OperatorVariable
+from exirkit.patterns.types.sizes import BroadcastDim, SequenceDim
+from exirkit.patterns.types.tensors import TensorVariable
+
+__all__ = ["Proof", "movement", "pointwise", "prove", "sums"]
+
+_RAISED = (RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, AssertionError, AttributeError)
+_MILLISECONDS = {"free": 1000, "bits": 2500, "reals": 2500}
+_SECONDS = 60.0
+_ABOUT_DTYPES = re.compile(r"^[^=]*(promote|dtype|lossless|is_float|is_integer|is_signed)")
+Arithmetic = Literal["free", "bits", "zeros", "reals"]
+_COMPARISON = re.compile(r"all_eq\(\w+, *[\w.-]+\)")
+_STRENGTH: tuple[Arithmetic, ...] = ("free", "bits", "zeros", "reals")
+
+
+@dataclass
+class Proof:
+    """What is shown of a rule.
+
+    Attributes:
+        rule: Its id.
+        status: `proved`: for all sizes; `bounded`: for all sizes up to a bound; `open`: nothing is shown.
+        ranks: `all`: of all ranks that its types admit; otherwise what was enumerated, as text.
+        arithmetic: `free`: bit for bit, whatever arithmetic of floats computes; `bits`: bit for bit, as IEEE 754
+            and two's complement say; `zeros`: likewise, but for the sign of zeros; `reals`: over real numbers.
+        axioms: Laws used beyond those of the solver's theories.
+        paths: Paths on which pattern and conditions hold, each of them compared.
+        digest: Of the equations that the solver confirmed.
+        reason: Why it is open.
+        model: Values of variables for which the results may differ.
+    """
+
+    rule: str
+    status: Literal["proved", "bounded", "open"]
+    ranks: str = ""
+    arithmetic: Arithmetic | Literal[""] = ""
+    axioms: tuple[str, ...] = ()
+    paths: int = 0
+    digest: str = ""
+    reason: str | None = None
+    model: dict[str, Any] | None = field(default=None, compare=False)
+
+
+class _DiffersError(Exception):
+    """Results may differ; a model says for which values."""
+
+    def __init__(self, text: str, model: Any = None, names: Mapping[str, Any] | None = None, path: Any = None) -> None:
+        super().__init__(text)
+        self.model = model
+        self.names = names or {}
+        self.path = path
+
+
+def prove(rule: CompiledRule, *, bound: int | None = None, seconds: float = _SECONDS) -> Proof:
+    """Try to prove a rule.
+
+    Args:
+        rule: A compiled rule.
+        bound: Sizes that have to be enumerated go up to it; None: such a rule stays open.
+        seconds: Time after which the prover gives up.
+    """
+    unsupported = _unsupported(rule)
+    if unsupported is not None:
+        return Proof(rule.id, "open", reason=unsupported)
+    first = _Attempt(rule, is_real=False, bound=bound, seconds=seconds).proof()
+    if first.status != "open" or rule.rule.equiv.mode == "exact" or not _has_floats(rule):
+        return first
+    second = _Attempt(rule, is_real=True, bound=bound, seconds=seconds).proof()
+    if second.status != "open":
+        return second
+    return first if first.model is not None or second.model is None else second
+
+
+def _unsupported(rule: CompiledRule) -> str | None:
+    if rule.pattern.kind != "calls":
+        return "it is about stored values, inputs or outputs of a program"
+    if rule.opaque:
+        return f"opaque in: {', '.join(rule.opaque)}"
+    if rule.rule.equiv.strides:
+        return "it makes a claim about layouts in memory, which proofs do not see"
+    if rule.rule.equiv.rng is not None:
+        return "random numbers"
+    if rule.attributes and rule.uses_attributes:
+        return "attributes of calls"
+    return None
+
+
+def _has_floats(rule: CompiledRule) -> bool:
+    return any(one in FLOATS for variable in rule.variables.values() for one in variable.dtype_options())
+
+
+class _Attempt:
+    def __init__(self, rule: CompiledRule, *, is_real: bool, bound: int | None, seconds: float) -> None:
+        self.rule = rule
+        self.is_real = is_real
+        self.bound = bound
+        self.deadline = time.process_time() + seconds
+        self.lifts = lifts_to_all_ranks(rule)
+        self.scope = Scope(_most_dims(rule, self.lifts), is_parametric(rule), is_real)
+        self.assigner = Assigner(rule, self.scope)
+        self.compared = 0
+        self.axioms: set[str] = set()
+        self.strength = 0
+        self.was_bounded = False
+        self.last = "free"
+        self.has_elements = False
+        self.needs_elements = any(op in operators_with("undefined_for_empty") for op in rule.operators)
+        self.known_dtypes: dict[Any, bool] = {}
+        self.digest = hashlib.sha256()
+
+    def proof(self) -> Proof:
+        rule = self.rule
+        try:
+            for shape in shapes_of(rule.pattern):
+                for tuning in rule.tunings:
+                    self._explore(shape, tuning)
+        except _DiffersError as error:
+            return Proof(rule.id, "open", reason=str(error), model=_values_of(error))
+        except (UnsupportedError, UnprovedError) as error:
+            return Proof(rule.id, "open", reason=str(error))
+        except (CannotRunError, UndecidedError, ExpressionError, z3.Z3Exception, *_RAISED) as error:
+            text = str(error).splitlines()[0] if str(error) else ""
+            return Proof(rule.id, "open", reason=f"{type(error).__name__}: {text}")
+        if self.compared and not self.has_elements:
+            return Proof(rule.id, "open", reason="its results have no elements, whatever the sizes are")
+        if not self.compared:
+            return Proof(rule.id, "open", reason="no path on which pattern and conditions hold was found")
+        return Proof(
+            rule.id, "bounded" if self.was_bounded else "proved", self._ranks(), _STRENGTH[self.strength],
+            tuple(sorted(self.axioms)), self.compared, self.digest.hexdigest()[:20],
+        )  # fmt: skip
+
+    def _ranks(self) -> str:
+        met = self.scope.met
+        bound = f"sizes that are enumerated up to {self.bound}; " if self.was_bounded else ""
+        if not met or self.lifts:
+            return f"{bound}all"
+        return bound + "; ".join(f"{name}: {min(found)} to {max(found)}" for name, found in sorted(met.items()))
+
+    def _explore(self, shape: Shape, tuning: Mapping[str, int]) -> None:
+        opened = least_values(open_arguments(self.rule.pattern))
+
+        def run(path: Path) -> None:
+            if time.process_time() > self.deadline:
+                raise UnsupportedError("no time is left")
+            self._run(path, Shape(**{**shape.__dict__, "opened": opened}), tuning)
+
+        if any(True for one in open_arguments(self.rule.pattern) if not one.is_required):
+            raise UnsupportedError("arguments that the pattern leaves open")
+        explore(run, bound=self.bound)
+
+    def _run(self, path: Path, shape: Shape, tuning: Mapping[str, int]) -> None:
+        rule = self.rule
+        names = {**self.assigner.values(path, self._may_be), **tuning}
+        if self.needs_elements:
+            self.axioms.add("tensors have elements: an operator of the rule is not defined for those without")
+            for value in names.values():
+                for size in value.shape if isinstance(value, SymbolicTensor) else ():
+                    path.assume(integer(size) > 0)
+        builder = SymbolicBuilder(path)
+        try:
+            expected = PatternRun(rule.pattern, names, shape, builder).run()
+        except _RAISED as error:
+            raise UnsupportedError(f"the pattern: {type(error).__name__}: {error}") from error
+        names[FACTS] = TrialFacts(rule, names, shape)
+        self._assume_guards(path, names)
+        path.check()
+        path.is_replacement = True
+        try:
+            found = self._replaced(names, builder)
+        except ExpressionError as error:
+            raise UnsupportedError(f"the replacement: {error.message}") from error
+        except UnprovedError as error:
+            raise _DiffersError(str(error), _model(path), names, path) from error
+        self._compare(path, names, expected, found)
+        self.compared += 1
+        self.was_bounded |= path.was_bounded
+
+    def _may_be(self, dtypes: Mapping[str, torch.dtype]) -> bool:
+        """Whether conditions about dtypes alone hold for tensors of these dtypes, of some ranks."""
+        key = tuple(sorted((name, str(one)) for name, one in dtypes.items()))
+        if key not in self.known_dtypes:
+            self.known_dtypes[key] = self._dtypes_fit(dtypes)
+        return self.known_dtypes[key]
+
+    def _dtypes_fit(self, dtypes: Mapping[str, torch.dtype]) -> bool:
+        guards = [
+            one
+            for one in self.rule.guards
+            if one.needs - {FACTS} <= dtypes.keys() and not any(word in one.text for word in _SIZE_WORDS)
+        ]
+        if not guards:
+            return True
+        for dims in itertools.product((0, 1), repeat=len(dtypes)):
+            names = {
+                name: torch.ones((1,) * count, dtype=dtype)
+                for (name, dtype), count in zip(dtypes.items(), dims, strict=True)
+            }
+            try:
+                if all(truth(one.compiled(names)) is not False for one in guards if _ABOUT_DTYPES.search(one.text)):
+                    return True
+            except (ExpressionError, UndecidedError, *_RAISED):
+                return True
+        return False
+
+    def _replaced(self, names: dict[str, Any], builder: SymbolicBuilder) -> list[Any]:
+        return self.rule.replaced(names, builder)
+
+    def _assume_guards(self, path: Path, names: dict[str, Any]) -> None:
+        """Restrict the path to matches; a condition that has no meaning here is not assumed, which proves more."""
+        for guard in self.rule.guards:
+            if "static(" in guard.text or "maybe(" in guard.text:
+                continue
+            path.is_assuming = bool(_COMPARISON.fullmatch(guard.text.strip()))
+            try:
+                holds = truth(guard.compiled(names))
+            except (UnsupportedError, ExpressionError, UndecidedError, *_RAISED):
+                continue
+            finally:
+                path.is_assuming = False
+            if holds is False:
+                raise InfeasibleError
+
+    def _compare(self, path: Path, names: Mapping[str, Any], expected: Sequence[Any], found: Sequence[Any]) -> None:
+        if len(expected) != len(found):
+            raise _DiffersError(f"{len(found)} results in place of {len(expected)}", _model(path), names, path)
+        for one, other in zip(expected, found, strict=True):
+            if not isinstance(one, SymbolicTensor) or not isinstance(other, SymbolicTensor):
+                raise UnsupportedError("a result that is no tensor")
+            self._compare_results(path, names, one, other)
+
+    def _compare_results(self, path: Path, names: Mapping[str, Any], one: Any, other: Any) -> None:
+        if one.dtype != other.dtype:
+            raise _DiffersError(f"{other.dtype} in place of {one.dtype}", _model(path), names, path)
+        if one.dim() != other.dim():
+            raise _DiffersError(f"{other.dim()} dims in place of {one.dim()}", _model(path), names, path)
+        for at, (size, new) in enumerate(zip(one.shape, other.shape, strict=True)):
+            if not sizes_equal(path, size, new):
+                different = integer(size) != integer(new)
+                raise _DiffersError(f"size {at} is {new} in place of {size}", _model(path, different), names, path)
+        if not self.has_elements:
+            solver = z3.SimpleSolver()
+            solver.set("timeout", 1000)
+            solver.add(*path.conditions, *(integer(size) > 0 for size in one.shape))
+            self.has_elements = solver.check() != z3.unsat
+        if one is other:
+            return
+        modes = self._modes(one.dtype)
+        failed: tuple[str, Any] = ("", None)
+        for mode in modes:
+            outcome, model = self._elements_agree(path, one, other, mode)
+            if outcome:
+                self.last = mode
+                return
+            failed = model
+        text, model = failed
+        raise _DiffersError(text, model, names, path)
+
+    def _modes(self, dtype: torch.dtype) -> list[str]:
+        """Return in which ways elements are compared, one after the other."""
+        equiv = self.rule.rule.equiv
+        if self.is_real:
+            return ["reals"]
+        if dtype in FLOATS and (equiv.rtol is not None or equiv.atol is not None):
+            # Results that may differ in their last bits are not compared bit for bit.
+            return ["free"]
+        return sorted(("free", "bits"), key=lambda mode: mode != self.last)
+
+    def _elements_agree(self, path: Path, one: Any, other: Any, mode: str) -> tuple[bool, tuple[str, Any]]:
+        elements = Elements(path, mode)
+        index = tuple(z3.Int(f"i{at}") for at in range(one.dim()))
+        inside = [z3.And(at >= 0, at < integer(size)) for at, size in zip(index, one.shape, strict=True)]
+        elements.inside = inside
+        a, b = one.at(elements, index), other.at(elements, index)
+        if path.formulas and self.rule.rule.equiv.mode == "exact":
+            raise UnsupportedError(f"bit for bit equality of {', '.join(sorted(path.formulas))}")
+        goals = [("reals" if path.formulas else mode, a == b)]
+        if mode == "bits" and one.dtype in FLOATS and self.rule.rule.equiv.mode != "exact":
+            goals.append(("zeros", z3.Or(a == b, z3.fpEQ(a, b))))
+        unsolved: tuple[str, Any] = ("", None)
+        for strength, goal in goals:
+            solver = z3.SimpleSolver() if mode == "free" else z3.Solver()
+            solver.set("timeout", _MILLISECONDS[mode])
+            solver.add(*path.conditions, *inside, *elements.facts)
+            solver.add(z3.Not(goal))
+            known = solver.check()
+            if known == z3.unsat:
+                self.digest.update(goal.sexpr().encode())
+                self.strength = max(self.strength, _STRENGTH.index(strength))
+                self.axioms |= elements.axioms
+                return True, ("", None)
+            if known == z3.sat:
+                unsolved = f"elements may differ ({mode})", solver.model()
+            else:
+                unsolved = f"the solver does not decide whether elements agree ({mode})", None
+        return False, unsolved
+
+
+def _model(path: Path, condition: Any = None) -> Any:
+    solver = z3.Solver()
+    solver.set("timeout", 3000)
+    solver.add(*path.conditions)
+    if condition is not None:
+        solver.add(condition)
+    return solver.model() if solver.check() == z3.sat else None
+
+
+def _values_of(error: _DiffersError) -> dict[str, Any] | None:
+    """Return what a refutation starts from."""
+    return None if error.model is None else {"model": error.model, "names": error.names}
+
+
+# What a proof is about
+
+
+def _dims(rule: CompiledRule) -> list[Any]:
+    return [
+        dim
+        for variable in rule.variables.values()
+        if isinstance(variable, TensorVariable)
+        for dim in (variable.dims if variable.dims is not None else (SequenceDim(),))
+    ]
+
+
+def _most_dims(rule: CompiledRule, lifts: bool) -> int:
+    """Return how many dims sequences have in proofs: fewer where there are many combinations."""
+    if lifts:
+        return 1
+    kinds = list(rule.variables.values())
+    permutations = sum(isinstance(one, PermutationVariable | AxesVariable) for one in kinds)
+    lists = sum(isinstance(one, FactorsVariable | ShapeVariable) for one in kinds)
+    sequences = len({str(one) for one in _dims(rule) if isinstance(one, SequenceDim)})
+    spread = sum(isinstance(one, BroadcastDim) for one in _dims(rule))
+    if permutations > 2 or sequences + lists > 3 or spread > 2:
+        return 2
+    if permutations > 1 or sequences + lists > 1 or spread > 1:
+        return 3
+    return 4
+
+
+_SIZE_WORDS = ("shape", "rank", "numel", "ndim", "size(", "iota", "len(", "norm(", "dim_order", "numel")
+
+
+def lifts_to_all_ranks(rule: CompiledRule) -> bool:  # noqa: C901 - what excludes it, one after the other
+    """Whether what holds for tensors of no and of one dim holds for those of any rank.
+
+    In pointwise operators each dim, counted from the back, is on its own: the size of a result there, and the index
+    that an operand is read at, depend on the sizes of the operands there, of which a missing one is 1. And the rank of
+    a result is the largest of the ranks of its operands. So a rule of pointwise operators is right for all ranks, if it
+    is right where every tensor has one dim or none, provided that what it says of sizes speaks of each dim alone: that
+    shapes to which operands broadcast are equal.
+    """
+    operators = [plain_name(one) for one in rule.operators]
+    for variable in rule.variables.values():
+        if isinstance(variable, OperatorVariable):
+            operators += [plain_name(one) for one in variable.operators()]
+    for name, op in zip(operators, rule.operators, strict=False):
+        if name not in POINTWISE and name not in _LIFTED and torch.Tag.pointwise not in getattr(op, "tags", ()):
+            return False
+    for variable in rule.variables.values():
+        if isinstance(variable, TensorVariable):
+            dims = variable.dims if variable.dims is not None else (SequenceDim(),)
+            # Where all dims are fixed, those are all ranks that the type admits.
+            if len(dims) != 1 and any(isinstance(one, SequenceDim | BroadcastDim) for one in dims):
+                return False
+        elif not variable.IS_NUMBER and variable.IS_SHAPED and type(variable).__name__ != "DimsVariable":
+            return False
+    if rule.pattern.is_variadic:
+        return False
+    texts = [case.replace for case in rule.rule.cases] + ([rule.rule.let] if rule.rule.let else [])
+    texts += [case.when for case in rule.rule.cases if case.when] + [rule.rule.match]
+    if any(word in text for text in texts for word in _SIZE_WORDS):
+        return False
+    return all(_speaks_of_each_dim(guard.text) for guard in rule.guards)
+
+
+_LIFTED = frozenset(
+    {
+        "aten._to_copy.default", "aten.to.dtype", "dim_order_ops._to_dim_order_copy.default", "aten.clone.default",
+        "aten.alias.default", "aten.detach.default", "aten.full_like.default", "aten.zeros_like.default",
+        "aten.ones_like.default", "aten.contiguous.default", "aten.lift_fresh.default",
+    }
+)  # fmt: skip
+
+
+def _speaks_of_each_dim(text: str) -> bool:
+    """Whether a condition says nothing of sizes, or that two shapes are equal."""
+    if not any(word in text for word in _SIZE_WORDS):
+        return True
+    plain = text.replace(" ", "")
+    left, equals, right = plain.partition("==")
+    return bool(equals) and all(
+        side.startswith(("bshape(", "shape(")) and side.count("(") == 1 and side.endswith(")") for side in (left, right)
+    )
+
+
+def is_parametric(rule: CompiledRule) -> bool:
+    """Whether the rule only moves data, and so is right for all dtypes if it is for one."""
+    if any(isinstance(variable, OperatorVariable) for variable in rule.variables.values()):
+        return False
+    if not all(plain_name(one) in MOVERS for one in rule.operators):
+        return False
+    texts = [case.replace for case in rule.rule.cases] + [case.when for case in rule.rule.cases if case.when]
+    texts += [guard.text for guard in rule.guards] + ([rule.rule.let] if rule.rule.let else []) + [rule.rule.match]
+    return not any(word in text for text in texts for word in ("dtype", "promote", "lossless", "is_float", "iinfo"))

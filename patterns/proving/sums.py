@@ -1,0 +1,440 @@
+"""Meanings of reductions and products of matrices: folds over a bound index, of which only equality is known."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import z3
+
+from exirkit.patterns.proving.elements import FLOATS, Elements, sizes_equal
+from exirkit.patterns.proving.meanings import MEANINGS, broadcast_index, broadcast_sizes, meaning
+from exirkit.patterns.proving.movement import narrow, normal_dim, transpose_matrix, unsqueeze, viewed
+from exirkit.patterns.proving.paths import Path, UnsupportedError, integer
+from exirkit.patterns.proving.pointwise import add, mul, real_exp, sub, to_dtype
+from exirkit.patterns.proving.tensors import Index, SymbolicTensor, product
+
+_MILLISECONDS = 1500
+
+
+def fold(elements: Elements, kind: str, sizes: Sequence[Any], body: Callable[[list[Any]], Any]) -> Any:
+    """Return a fold of a term over bound indices.
+
+    Two folds of a kind are one value if their sizes are equal and their terms are, at every index. For sums and extrema
+    of real numbers the order of the indices does not matter either.
+
+    Args:
+        elements: The evaluator.
+        kind: `sum`, `amax` ...
+        sizes: How far each index goes.
+        body: The term at indices.
+    """
+    if kind.startswith(("sum_torch.f", "sum_torch.b", "mean", "product")):
+        elements.path.formulas.add("sums of floats")
+    kept = [size for size in sizes if not sizes_equal(elements.path, size, 1)]
+    depth = len(elements.scopes)
+    bound = [z3.Int(f"k{depth}.{at}") for at in range(len(kept))]
+    inside = [z3.And(one >= 0, one < integer(size)) for one, size in zip(bound, kept, strict=True)]
+    waiting = iter(bound)
+    indices = [z3.IntVal(0) if sizes_equal(elements.path, size, 1) else next(waiting) for size in sizes]
+    elements.scopes.append((bound, inside))
+    try:
+        term = body(indices)
+        if not bound and elements.is_real:
+            return term
+        orders = itertools.permutations(range(len(bound))) if elements.is_real else [tuple(range(len(bound)))]
+        for order in orders:
+            for other in elements.sums:
+                found = _same_fold(elements, other, kind, kept, bound, term, order)
+                if found is not None:
+                    return found
+    finally:
+        elements.scopes.pop()
+    outer = [one for scope, _ in elements.scopes for one in scope]
+    made = elements.function(f"{kind}!{len(elements.sums)}", term.sort(), outer)
+    elements.sums.append((kind, kept, bound, term, made))
+    return made
+
+
+def _same_fold(
+    elements: Elements, other: Any, kind: str, sizes: list[Any], bound: list[Any], term: Any, order: Sequence[int]
+) -> Any:
+    known_kind, known_sizes, known_bound, known_term, made = other
+    if known_kind != kind or len(known_sizes) != len(sizes) or known_term.sort() != term.sort():
+        return None
+    if len(known_bound) != len(bound) or any(a.sexpr() != b.sexpr() for a, b in zip(known_bound, bound, strict=True)):
+        return None
+    moved = [known_sizes[at] for at in order]
+    if not all(sizes_equal(elements.path, one, size) for one, size in zip(moved, sizes, strict=True)):
+        return None
+    renamed = (
+        z3.substitute(known_term, *((known_bound[at], bound[place]) for place, at in enumerate(order)))
+        if bound
+        else known_term
+    )
+    if list(order) != sorted(order):
+        elements.axioms.add("the order of the indices of a sum does not matter")
+    if renamed.eq(term):
+        return made
+    solver = z3.Solver()
+    solver.set("timeout", _MILLISECONDS)
+    solver.add(*elements.path.conditions, *elements.facts)
+    for _, inside in elements.scopes:
+        solver.add(*inside)
+    solver.add(*elements.inside, z3.Not(renamed == term))
+    return made if solver.check() == z3.unsat else None
+
+
+def _reduced(
+    path: Path, tensor: Any, dims: Sequence[int], keepdim: bool, compute: Callable[[Elements, list[Any], Any], Any],
+    dtype: torch.dtype,
+) -> SymbolicTensor:  # fmt: skip
+    shape = tensor.shape
+    kept = [at for at in range(len(shape)) if at not in dims]
+    sizes = [1 if at in dims else shape[at] for at in range(len(shape)) if keepdim or at in kept]
+
+    def element(elements: Elements, index: Index) -> Any:
+        outer = [index[at] for at in kept] if keepdim else list(index)
+
+        def at(inner: list[Any]) -> Any:
+            found: list[Any] = [None] * len(shape)
+            for place, one in zip(kept, outer, strict=True):
+                found[place] = one
+            for place, one in zip(dims, inner, strict=True):
+                found[place] = one
+            return elements.cast(tensor.at(elements, tuple(found)), tensor.dtype, dtype)
+
+        return compute(elements, [shape[one] for one in dims], at)
+
+    return SymbolicTensor.make(path, sizes, dtype, element)
+
+
+def _dims(path: Path, tensor: Any, dim: Any) -> list[int]:
+    rank = tensor.dim()
+    if dim is None or (isinstance(dim, list | tuple) and not dim):
+        return list(range(rank))
+    given = dim if isinstance(dim, list | tuple) else [dim]
+    found = sorted({normal_dim(path, one, rank) for one in given})
+    path.require(len(found) == len(given), "dims once each")
+    return found if rank else []
+
+
+@meaning("aten.sum.dim_IntList")
+def sum_over(path: Path, self: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    """Sum over dims."""
+    target = dtype or (self.dtype if self.dtype.is_floating_point else torch.int64)
+    dims = _dims(path, self, dim)
+    return _reduced(path, self, dims, bool(keepdim), lambda ev, sizes, at: fold(ev, f"sum_{target}", sizes, at), target)
+
+
+@meaning("aten.mean.dim")
+def mean(path: Path, self: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    """Mean over dims."""
+    target = dtype or self.dtype
+    if target not in FLOATS:
+        raise UnsupportedError("a mean of integers")
+    dims = _dims(path, self, dim)
+
+    def compute(elements: Elements, sizes: list[Any], at: Any) -> Any:
+        if not elements.is_real:
+            return fold(elements, f"mean_{target}", sizes, at)
+        return fold(elements, f"sum_{target}", sizes, at) / z3.ToReal(integer(product(sizes)))
+
+    return _reduced(path, self, dims, bool(keepdim), compute, target)
+
+
+def _extreme(name: str) -> None:
+    @meaning(f"aten.{name}.default")
+    def run(path: Path, self: Any, dim: Any = (), keepdim: bool = False) -> Any:
+        dims = _dims(path, self, dim)
+        for at in dims:
+            path.require(integer(self.shape[at]) > 0, "elements to choose from")
+        return _reduced(
+            path,
+            self,
+            dims,
+            bool(keepdim),
+            lambda ev, sizes, at: fold(ev, f"{name}_{self.dtype}", sizes, at),
+            self.dtype,
+        )
+
+
+_extreme("amax")
+_extreme("amin")
+
+
+@meaning("aten.any.dim", "aten.any.dims")
+def any_over(path: Path, self: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """Whether some element along dims is not zero."""
+    dims = _dims(path, self, dim)
+    return _reduced(path, self, dims, bool(keepdim), lambda ev, sizes, at: fold(ev, "any", sizes, at), torch.bool)
+
+
+def _matrices(path: Path, a: Any, b: Any, what: str) -> SymbolicTensor:
+    """Return products of matrices in the last two dims, of which those before broadcast."""
+    if a.dtype != b.dtype:
+        raise UnsupportedError(f"{what} of different dtypes")
+    path.require(integer(a.shape[-1]) == integer(b.shape[-2]), "matrices that fit")
+    batch = broadcast_sizes(path, [a.shape[:-2], b.shape[:-2]])
+    sizes = [*batch, a.shape[-2], b.shape[-1]]
+    inner = a.shape[-1]
+
+    def element(elements: Elements, index: Index) -> Any:
+        front, row, column = index[:-2], index[-2], index[-1]
+
+        def at(bound: list[Any]) -> Any:
+            left = a.at(elements, (*_front(a, front, batch), row, bound[0]))
+            right = b.at(elements, (*_front(b, front, batch), bound[0], column))
+            return elements.arithmetic("mul", left, right, a.dtype)
+
+        return fold(elements, f"product_{a.dtype}" if not elements.is_real else f"sum_{a.dtype}", [inner], at)
+
+    return SymbolicTensor.make(path, sizes, a.dtype, element)
+
+
+class _Front:
+    """The dims of a tensor before its matrices."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.shape = tensor.shape[:-2]
+
+
+def _front(tensor: Any, index: Index, sizes: Sequence[Any]) -> Index:
+    return broadcast_index(_Front(tensor), index, sizes)
+
+
+@meaning("aten.mm.default", "aten.bmm.default")
+def product_of_matrices(path: Path, self: Any, mat2: Any) -> Any:
+    """Product of matrices."""
+    path.require(self.dim() == mat2.dim() and self.dim() in (2, 3), "matrices")
+    if self.dim() == 3:
+        path.require(integer(self.shape[0]) == integer(mat2.shape[0]), "as many matrices")
+    return _matrices(path, self, mat2, "mm")
+
+
+@meaning("aten.matmul.default")
+def matmul(path: Path, self: Any, other: Any) -> Any:
+    """Product of matrices or vectors; the dims before broadcast."""
+    if self.dim() < 2 or other.dim() < 2:
+        raise UnsupportedError("matmul of vectors")
+    return _matrices(path, self, other, "matmul")
+
+
+@meaning("aten.linear.default")
+def linear(path: Path, input: Any, weight: Any, bias: Any = None) -> Any:
+    """Product with a transposed matrix, and a bias."""
+    path.require(weight.dim() == 2 and input.dim() >= 1, "a matrix of weights")
+    is_vector = input.dim() == 1
+    rows = unsqueeze(path, input, 0) if is_vector else input
+    made = _matrices(path, rows, transpose_matrix(path, weight), "linear")
+    made = viewed(path, made, made.shape[1:]) if is_vector else made
+    return made if bias is None else add(path, made, bias)
+
+
+@meaning("aten.addmm.default")
+def addmm(path: Path, self: Any, mat1: Any, mat2: Any, beta: Any = 1, alpha: Any = 1) -> Any:
+    """A product of matrices and a bias."""
+    made = product_of_matrices(path, mat1, mat2)
+    if not (isinstance(alpha, int | float) and alpha == 1):
+        made = mul(path, made, alpha)
+    if isinstance(beta, int | float) and beta == 1:
+        return add(path, made, self)
+    if bool(beta == 0):
+        return made
+    return add(path, made, mul(path, self, beta))
+
+
+def _softmax(path: Path, tensor: Any, dim: Any, dtype: Any, name: str) -> SymbolicTensor:
+    source = tensor if dtype is None else to_dtype(path, tensor, dtype)
+    rank = source.dim()
+    if not rank:
+        raise UnsupportedError("a softmax without dims")
+    at = normal_dim(path, dim, rank)
+
+    def element(elements: Elements, index: Index) -> Any:
+        def term(bound: list[Any]) -> Any:
+            return source.at(elements, (*index[:at], bound[0], *index[at + 1 :]))
+
+        own = source.at(elements, index)
+        if elements.is_real and name == "softmax":
+            total = fold(
+                elements, f"sum_{source.dtype}", [source.shape[at]], lambda bound: real_exp(elements, term(bound))
+            )
+            return real_exp(elements, own) / total
+        total = fold(elements, f"{name}_over_{source.dtype}", [source.shape[at]], term)
+        return elements.function(f"{name}_{source.dtype}", elements.sort(source.dtype), [own, total])
+
+    return SymbolicTensor.make(path, source.shape, source.dtype, element)
+
+
+@meaning("aten._softmax.default")
+def softmax_of(path: Path, self: Any, dim: Any, half_to_float: bool = False) -> Any:
+    """Softmax along a dim."""
+    if half_to_float:
+        raise UnsupportedError("a softmax of halves as floats")
+    return _softmax(path, self, dim, None, "softmax")
+
+
+@meaning("aten.softmax.int")
+def softmax(path: Path, self: Any, dim: Any, dtype: Any = None) -> Any:
+    """Softmax along a dim."""
+    return _softmax(path, self, dim, dtype, "softmax")
+
+
+@meaning("aten._safe_softmax.default")
+def safe_softmax(path: Path, self: Any, dim: Any, dtype: Any = None) -> Any:
+    """Softmax along a dim that gives zeros where all is minus infinity."""
+    return _softmax(path, self, dim, dtype, "safe_softmax")
+
+
+@meaning("aten._log_softmax.default")
+def log_softmax(path: Path, self: Any, dim: Any, half_to_float: bool = False) -> Any:
+    """Logarithm of the softmax along a dim."""
+    return _softmax(path, self, dim, None, "log_softmax")
+
+
+# Quantized values: what the operators compute of an element and its parameters is not looked into
+
+
+def _quantizer(name: str, dtype_of: Callable[[Any, Any, Any], torch.dtype]) -> None:
+    def run(
+        path: Path, input: Any, scale: Any = None, zero_point: Any = None, quant_min: Any = None, quant_max: Any = None,
+        dtype: Any = None, scales: Any = None, zero_points: Any = None, axis: Any = None, out_dtype: Any = None,
+    ) -> Any:  # fmt: skip
+        first = scale if scale is not None else scales
+        second = zero_point if zero_point is not None else zero_points
+        target = dtype_of(input, dtype, out_dtype)
+        at = None if axis is None else normal_dim(path, axis, input.dim())
+        if at is not None:
+            path.require(integer(first.shape[0]) == integer(input.shape[at]), "a scale for each index")
+
+        def element(elements: Elements, index: Index) -> Any:
+            given = [input.at(elements, index)]
+            for one in (first, second):
+                given += [] if one is None else [_read(elements, one, index, at)]
+            given += [_read(elements, one, index, None) for one in (quant_min, quant_max)]
+            symbol = f"{name}_{input.dtype}_{dtype}_{target}"
+            return elements.function(symbol, elements.sort(target), given)
+
+        return SymbolicTensor.make(path, input.shape, target, element)
+
+    for overload in ("default", "tensor"):
+        meaning(f"quantized_decomposed.{name}_per_tensor.{overload}")(run)
+    meaning(f"quantized_decomposed.{name}_per_channel.default")(run)
+
+
+def _read(elements: Elements, value: Any, index: Index, at: int | None) -> Any:
+    if isinstance(value, SymbolicTensor):
+        inner = (index[at],) if at is not None and value.dim() else (z3.IntVal(0),) * value.dim()
+        found = value.at(elements, inner)
+        if value.dtype in FLOATS:
+            return found
+        return z3.BV2Int(found, True)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return z3.IntVal(value)
+    if hasattr(value, "term"):
+        return value.term
+    if isinstance(value, float) and math.isfinite(value):
+        return elements.constant(value, torch.float64)
+    raise UnsupportedError("a parameter of quantized values")
+
+
+_quantizer("quantize", lambda input, dtype, out: dtype)
+_quantizer("dequantize", lambda input, dtype, out: out or torch.float32)
+
+
+# Norms
+
+
+def _normalised(
+    path: Path, x: Any, dims: Sequence[int], weight: Any, bias: Any, eps: Any, *, centred: bool
+) -> SymbolicTensor:
+    """Return values of which mean and variance over dims are 0 and 1, scaled and shifted."""
+    path.formulas.add("norms")
+    centre = sub(path, x, mean(path, x, list(dims), True)) if centred else x
+    variance = mean(path, mul(path, centre, centre), list(dims), True)
+    made = mul(path, centre, MEANINGS["aten.rsqrt.default"](path, add(path, variance, eps)))
+    made = made if weight is None else mul(path, made, weight)
+    result: SymbolicTensor = made if bias is None else add(path, made, bias)
+    return result
+
+
+class _Unknown:
+    """A result of which nothing is known, and that nothing may use."""
+
+    dtype = None
+
+
+@meaning("aten.native_layer_norm.default")
+def native_layer_norm(
+    path: Path, input: Any, normalized_shape: Sequence[Any], weight: Any, bias: Any, eps: Any
+) -> list[Any]:
+    """Layer norm over the last dims."""
+    return [layer_norm(path, input, normalized_shape, weight, bias, eps), _Unknown(), _Unknown()]
+
+
+@meaning("aten.layer_norm.default")
+def layer_norm(
+    path: Path, input: Any, normalized_shape: Sequence[Any], weight: Any = None, bias: Any = None, eps: Any = 1e-5,
+    **_: Any,
+) -> Any:  # fmt: skip
+    """Layer norm over the last dims."""
+    count = len(normalized_shape)
+    path.require(0 < count <= input.dim(), "dims to normalise")
+    for one, other in zip(normalized_shape, input.shape[-count:], strict=True):
+        path.require(integer(one) == integer(other), "the sizes of the last dims")
+    for tensor in (weight, bias):
+        for one, other in zip(() if tensor is None else tensor.shape, normalized_shape, strict=tensor is not None):
+            path.require(integer(one) == integer(other), "parameters of these sizes")
+    return _normalised(path, input, range(-count, 0), weight, bias, eps, centred=True)
+
+
+@meaning("aten.rms_norm.default")
+def rms_norm(path: Path, input: Any, normalized_shape: Sequence[Any], weight: Any = None, eps: Any = None) -> Any:
+    """RMS norm over the last dims."""
+    count = len(normalized_shape)
+    path.require(0 < count <= input.dim(), "dims to normalise")
+    for one, other in zip(normalized_shape, input.shape[-count:], strict=True):
+        path.require(integer(one) == integer(other), "the sizes of the last dims")
+    if eps is None:
+        raise UnsupportedError("an RMS norm without eps")
+    return _normalised(path, input, range(-count, 0), weight, None, eps, centred=False)
+
+
+@meaning("aten._native_batch_norm_legit_no_training.default")
+def batch_norm(
+    path: Path, input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, eps: Any, **_: Any
+) -> list[Any]:
+    """Batch norm with known mean and variance of each channel."""
+    path.require(input.dim() >= 2, "a dim of channels")
+    for tensor in (weight, bias, running_mean, running_var):
+        if tensor is not None:
+            path.require(tensor.dim() == 1, "parameters of one dim")
+            path.require(integer(tensor.shape[0]) == integer(input.shape[1]), "a parameter for each channel")
+    path.formulas.add("norms")
+    wide = [1] * (input.dim() - 2)
+
+    def of_channels(tensor: Any) -> Any:
+        return viewed(path, tensor, [tensor.shape[0], *wide])
+
+    factor = MEANINGS["aten.rsqrt.default"](path, add(path, running_var, eps))
+    made = mul(path, sub(path, input, of_channels(running_mean)), of_channels(factor))
+    made = made if weight is None else mul(path, made, of_channels(weight))
+    made = made if bias is None else add(path, made, of_channels(bias))
+    return [made, _Unknown(), _Unknown()]
+
+
+@meaning("aten.glu.default")
+def glu(path: Path, self: Any, dim: Any = -1) -> Any:
+    """One half of a dim times the sigmoid of the other."""
+    at = normal_dim(path, dim, self.dim())
+    size = self.shape[at]
+    path.require(integer(size) % 2 == 0, "two halves")
+    path.formulas.add("glu")
+    half = size // 2
+    path.assume(2 * integer(half) == integer(size))
+    first, second = narrow(path, self, at, 0, half), narrow(path, self, at, half, half)
+    return mul(path, first, MEANINGS["aten.sigmoid.default"](path, second))

@@ -1,0 +1,184 @@
+"""What is proved is right, what is wrong is refuted by a program, and certificates hold for the text they are of."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from exirkit.ir import ModelError, UsageError
+from exirkit.patterns import (
+    Certificate,
+    LoadedBook,
+    certificate_of,
+    certificate_text,
+    load_book,
+    parse_book,
+    prove_rules,
+    read_certificates,
+    shipped_books,
+    shipped_certificates,
+    unconfirmed_certificate,
+    valid_certificates,
+)
+
+pytest.importorskip("z3")
+
+HERE = Path(__file__).parent.parent
+
+RULE = """rulebook: 1
+rules:
+- id: one
+  vars: {{{vars}}}
+  match: return {match}
+  replace: return {replace}
+{more}
+"""
+
+
+def book_of(variables: str, match: str, replace: str, more: str = "") -> LoadedBook:
+    return parse_book(RULE.format(vars=variables, match=match, replace=replace, more=more)).require_valid()
+
+
+def shown(variables: str, match: str, replace: str, more: str = "") -> Certificate:
+    book = book_of(variables, match, replace, more)
+    return certificate_of(book.rules[0], book)
+
+
+PERMUTE = "aten.permute_copy.default"
+VIEW = "aten.view_copy.default"
+SLICE = "aten.slice_copy.Tensor"
+LINEAR = "aten.linear.default(x, w)"
+PRODUCT = f"aten.mm.default(x, {PERMUTE}(w, [1, 0]))"
+NEGATED = "aten.neg.default(aten.exp.default(x))"
+
+
+TOLERANT = "  equiv: {rtol: 1.0e-4, atol: 1.0e-5}"
+
+
+@pytest.mark.parametrize(
+    ("variables", "match", "replace", "more", "arithmetic", "is_of_all_ranks"),
+    [
+        ('x: "any [A, B, C]"', f"{PERMUTE}({PERMUTE}(x, [1, 2, 0]), [2, 0, 1])", "x", "", "free", True),
+        ('x: "f32 [*S]"', NEGATED, NEGATED, "", "free", True),
+        ('x: "f16 [*S]"', "aten.neg.default(aten.neg.default(x))", "x", "  equiv: {mode: exact}", "bits", True),
+        ('x: "i8 [*S]"', "aten.sub.Tensor(x, aten.neg.default(x))", "aten.add.Tensor(x, x)", "", "free", True),
+        ('x: "any [A, 6]"', f"{VIEW}(x, [A, 2, 3])", f"{VIEW}({VIEW}(x, [2 * A, 3]), [A, 2, 3])", "", "free", True),
+        ('x: "any [P, *S]", n: "int in [0, 9]"', f"{SLICE}(x, 0, n, P, 1)", "x", "  where: n == 0", "free", False),
+        ('x: "f32 [N, K]", w: "f32 [M, K]"', LINEAR, PRODUCT, TOLERANT, "reals", True),
+    ],
+)  # fmt: skip
+def test_proved(variables: str, match: str, replace: str, more: str, arithmetic: str, *, is_of_all_ranks: bool) -> None:
+    found = shown(variables, match, replace, more)
+    assert found.status == "proved", found.reason
+    assert found.arithmetic == arithmetic
+    assert found.is_of_all_ranks == is_of_all_ranks
+    assert found.paths > 0
+
+
+@pytest.mark.parametrize(
+    ("variables", "match", "replace", "more"),
+    [
+        ('x: "any [*S]", p: "perm of x"', f"{PERMUTE}({PERMUTE}(x, p), p)", "x", ""),
+        ('x: "i8 [*S]"', "aten.relu.default(aten.abs.default(x))", "aten.abs.default(x)", ""),
+        ('x: "f32 [*S]"', "aten.sub.Tensor(x, x)", "aten.mul.Scalar(x, 0)", "  equiv: {mode: exact}"),
+        ('x: "f32 [*S]"', "aten.sub.Tensor(x, x)", "aten.full_like.default(x, 0)", ""),
+        ('x: "any [P, *S]", n: "int in [0, 9]"', "aten.slice_copy.Tensor(x, 0, n, P, 1)", "x", ""),
+        ('x: "any [A, B]"', "aten.view_copy.default(x, [B, A])", f"{PERMUTE}(x, [1, 0])", ""),
+        ('x: "f32 [~S]", y: "f32 [~S]", S: "dims [*D]"', "aten.add.Tensor(x, aten.mul.Scalar(y, 0))", "x", ""),
+    ],
+)
+def test_not_proved(variables: str, match: str, replace: str, more: str) -> None:
+    found = shown(variables, match, replace, more)
+    assert found.status in ("refuted", "open"), found
+    assert found.reason
+
+
+def test_refuted_by_a_program_with_its_values() -> None:
+    found = shown('x: "i8 [*S]"', "aten.relu.default(aten.abs.default(x))", "aten.abs.default(x)")
+    assert found.status == "refuted"
+    assert "-128" in (found.reason or "")
+
+
+def test_a_pattern_that_never_has_elements_proves_nothing() -> None:
+    variables = 'a: "f32 [N, N]", c: "f32 [N, K]"'
+    match = "aten.cat.default([aten.cat.default([a, a], 0), c], 1)"
+    found = shown(variables, match, "aten.cat.default([a, a, c], 1)")
+    assert found.status == "open"
+    assert "no elements" in (found.reason or "")
+
+
+def test_one_dim_is_no_proof_for_all_ranks_where_sizes_are_named() -> None:
+    # Right for no dim and for one, wrong for two: it may not count as pointwise.
+    variables = 'x: "f32 [*S]"'
+    found = shown(
+        variables,
+        "aten.relu.default(x)",
+        "aten.relu.default(aten.view_copy.default(x, shape(x)[:1] + shape(x)[1:][::-1]))",
+    )
+    assert found.status != "proved"
+
+
+@pytest.mark.parametrize("name", ["known_bad_rules.yaml", "unsound_rules.yaml"])
+def test_no_wrong_rule_is_proved(name: str) -> None:
+    book = load_book(HERE / name)
+    wrong = [one.rule for one in prove_rules(book, seconds=4) if one.status in ("proved", "bounded")]
+    assert not wrong
+
+
+def test_certificates_hold_for_their_text_only() -> None:
+    good = book_of('x: "any [A, B]"', f"{PERMUTE}({PERMUTE}(x, [1, 0]), [1, 0])", "x")
+    bad = book_of('x: "any [A, B]"', f"{PERMUTE}({PERMUTE}(x, [1, 0]), [0, 1])", "x")
+    one = certificate_of(good.rules[0], good)
+    text = certificate_text([one])
+    read = read_certificates(text.encode(), "one.json")
+    assert read.rules == (one,)
+    assert valid_certificates(good, read) == {"one": one}
+    assert unconfirmed_certificate(one, good.rules[0], good) is None
+    # Another rule under the same id: the hash differs.
+    assert valid_certificates(bad, read) == {}
+    assert "changed" in str(unconfirmed_certificate(one, bad.rules[0], bad))
+    # A forged one: the hash is right, and proving it again is not.
+    wrong = certificate_of(bad.rules[0], bad)
+    assert not wrong.is_proved
+    forged = one.model_copy(update={"hash": wrong.hash})
+    assert "status" in str(unconfirmed_certificate(forged, bad.rules[0], bad))
+    digest = one.model_copy(update={"digest": "0" * 20})
+    assert "digest" in str(unconfirmed_certificate(digest, good.rules[0], good))
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b'{"proofs": 2}', b'{"proofs": 1, "rules": [{"rule": "a"}]}', b"\xff"])
+def test_damaged_certificates(data: bytes) -> None:
+    with pytest.raises(ModelError, match="EK281"):
+        read_certificates(data, "broken.json")
+
+
+def test_without_the_solver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exirkit.patterns.proving.campaign.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="EK280"):
+        next(prove_rules(load_book("canonicalize")))
+
+
+def test_shipped_certificates_are_those_of_the_books() -> None:
+    proved = 0
+    for name in shipped_books():
+        book = load_book(name)
+        stored = shipped_certificates(name)
+        valid = valid_certificates(book, stored)
+        assert len(valid) == len(stored.rules), f"exirkit rule prove {name} --certificates FILE --update"
+        proved += sum(one.is_proved for one in valid.values())
+    assert proved >= 45
+
+
+@pytest.mark.parametrize("rule", ["canonicalize.t-to-permute", "canonicalize.permute-identity-remove"])
+def test_shipped_certificates_hold(rule: str) -> None:
+    book = load_book("canonicalize")
+    one = shipped_certificates("canonicalize").by_rule()[rule]
+    assert unconfirmed_certificate(one, book.rule(rule), book) is None
+
+
+def test_the_file_is_deterministic() -> None:
+    made = [certificate_text(prove_rules(load_book("canonicalize"), ["canonicalize.t-to-permute"])) for _ in range(2)]
+    assert made[0] == made[1]
+    assert json.loads(made[0])["rules"][0]["status"] == "proved"
