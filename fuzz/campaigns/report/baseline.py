@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from exirkit.fuzz.campaigns.store import Store
+from exirkit.ir import Diagnostic, Location, ModelError
 
 _WORSE = (
     "SELECT seed, verdict, (SELECT symptom FROM failure WHERE failure.campaign = result.campaign "
@@ -57,6 +58,9 @@ def regressions(store: Store, campaign: str, baseline: Store, baseline_campaign:
         campaign: Its id.
         baseline: The database of the earlier campaign.
         baseline_campaign: The id of that one.
+
+    Raises:
+        ModelError: EK877, no program is in both.
     """
     before = {
         seed: (verdict, program)
@@ -75,4 +79,14 @@ def regressions(store: Store, campaign: str, baseline: Store, baseline_campaign:
         compared += 1
         if before[seed][0] == "passed" and verdict != "passed":
             found.append(Regression(seed, verdict, symptom or ""))
+    if not compared:
+        raise ModelError(
+            Diagnostic(
+                code="EK877",
+                message="no program is in this campaign and in its baseline",
+                location=Location(file=str(baseline.path)),
+                notes=(f"{other:,} seeds have other programs there",) if other else (),
+                hint="run both with the same --seeds and --policy, and the same generator of programs",
+            )
+        )
     return Regressions(compared, found, other)

@@ -28,6 +28,7 @@ from exirkit.fuzz.campaigns import (
     left_out,
     load_object,
     parse_seeds,
+    regressions,
     show,
     untested,
 )
@@ -38,11 +39,11 @@ from exirkit.fuzz.generation import ModelPatterns, sources_of
 from exirkit.passes import Pipeline
 
 
-def store_of(path: Path, verdict: Any = "passed") -> Path:
+def store_of(path: Path, verdict: Any = "passed", program: str = "program(1)") -> Path:
     """A file with one program."""
     with Store(path) as store:
         campaign = store.open_campaign(config(bench="some.module:Bench"), "engine")
-        result = Result(seed=1, verdict=verdict, program="program(1)", steps=1)
+        result = Result(seed=1, verdict=verdict, program=program, steps=1)
         store.begin_session(campaign, 0.0, "host", 1, 1)
         store.add(campaign, [result], (0.0, "host", 1), 0.0)
     return path
@@ -111,6 +112,15 @@ def no_such_program(scratch: Path) -> object:
 def no_such_campaign(scratch: Path) -> object:
     with Store(store_of(scratch / "c.db")) as store:
         return find_campaign(store, "xyz")
+
+
+@provokes("EK877")
+def nothing_in_common(scratch: Path) -> object:
+    with (
+        Store(store_of(scratch / "c.db")) as store,
+        Store(store_of(scratch / "d.db", program="program(2)")) as baseline,
+    ):
+        return regressions(store, find_campaign(store), baseline, find_campaign(baseline))
 
 
 @provokes("EK869")

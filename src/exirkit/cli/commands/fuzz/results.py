@@ -65,21 +65,12 @@ def compare_with_baseline(store: Store, campaign: str, baseline: Path) -> Regres
     """Return what a campaign does worse than the last one of another file.
 
     Raises:
-        ModelError: EK861, EK868: the file, or it has no campaign.
-        CommandError: EK877, no program is in both.
+        ModelError: EK861, EK868: the file, or it has no campaign. EK877: no program is in both.
     """
     from exirkit import fuzz
 
     with fuzz.Store(baseline, must_exist=True) as earlier:
-        found = fuzz.regressions(store, campaign, earlier, fuzz.find_campaign(earlier))
-    if not found.compared:
-        raise CommandError(
-            code="EK877",
-            message=f"no program is in this campaign and in that of {baseline}"
-            + (f"; {found.other_programs:,} seeds have other programs there" if found.other_programs else ""),
-            hint="run both with the same --seeds and --policy, and the same generator of programs",
-        )
-    return found
+        return fuzz.regressions(store, campaign, earlier, fuzz.find_campaign(earlier))
 
 
 def _print_regressions(found: Regressions) -> None:
