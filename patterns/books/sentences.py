@@ -10,12 +10,15 @@ from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.operators.table import name_of
 from exirkit.patterns.syntax.terms import (
     Alternatives,
+    Applied,
     Attributed,
+    Body,
     Chain,
     Each,
     EveryUser,
     OperatorCall,
     Optional,
+    Rest,
     Splat,
     Through,
 )
@@ -127,7 +130,23 @@ def _of_operator(term: OperatorCall) -> str:
     return f"{code(term.variable)} stands for an operator, which its type names."
 
 
+def _of_body(term: Body) -> str:
+    names = ", ".join(code(one.name) for one in (*term.first, *([term.rest] if term.rest else []), *term.last))
+    return f"A body of control flow with parameters {names} is of this form; operands stand in any order."
+
+
+def _of_applied(term: Applied) -> str:
+    return f"{code(term.function.name)} stands for any calls in a body, which use nothing but what it is given."
+
+
+def _of_rest(term: Rest) -> str:
+    return f"{_name(term)} is any number of further results, none included; those before are used by nothing else."
+
+
 TOLD: dict[type, Callable[..., str]] = {
+    Body: _of_body,
+    Applied: _of_applied,
+    Rest: _of_rest,
     Attributed: _of_attribute,
     Chain: _of_chain,
     EveryUser: _of_users,

@@ -321,6 +321,10 @@ EXPLAINED_ELSEWHERE: dict[str, str] = {
     "Computed": "it is compared as a condition",
     "Anything": "it fits everything",
     "Each": "its elements, and the list that it stands in, are compared",
+    "Body": "what is expected of a body is reported as the matcher says it",
+    "Applied": "it fits all calls that are left in a body; what they may not reach is reported as the matcher says it",
+    "Parameter": "another value of the body is reported as the matcher says it",
+    "Rest": "the call before it is compared",
 }
 """Terms at which no match fails, and what does instead."""
 

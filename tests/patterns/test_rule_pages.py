@@ -348,7 +348,7 @@ def test_no_kind_of_term_is_forgotten() -> None:
     kinds = {one for alias in (terms.Part, terms.Term) for one in _members(alias)}
     simple = {
         terms.Variable, terms.Symbol, terms.Element, terms.Anything, terms.Literal, terms.Computed, terms.Sequence,
-        terms.Call, terms.Item,
+        terms.Call, terms.Item, terms.Parameter,
     }  # fmt: skip
     assert kinds == set(TOLD) | simple
     assert kinds == set(AT_A_TERM) | {getattr(terms, name) for name in EXPLAINED_ELSEWHERE}
