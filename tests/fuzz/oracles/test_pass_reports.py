@@ -115,6 +115,7 @@ rules:
 """
     )
     compiler = ExirkitCompiler(rules=(str(book),))
-    verdict = check(PROGRAM, compiler=compiler)
+    assert check(PROGRAM, compiler=compiler).is_good
+    verdict = check(PROGRAM, compiler=compiler, oracles=ORACLES)
     assert [one.oracle for one in verdict.failures] == ["rule-contracts"]
     assert find_culprit(PROGRAM, verdict.failures[0], compiler=compiler).rule == "wrong.quotient"
