@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 from tests.official.rule_cases import RuleCase
+from tests.patterns.rule_files import book
 from torch.export import ExportedProgram
 
-from exirkit import ApplyRules, load_book
+from exirkit import ApplyRules
 from exirkit.fuzz.official.wire import Header, pack, unpack
 from exirkit.fuzz.official.worker import read_exactly, write_all
 from exirkit.patterns.checking.pattern_programs import program_of
@@ -31,7 +32,7 @@ def lower(request: Header) -> tuple[Header, list[bytes]]:
 
     case = CASES[request["case"]]
     passes = [
-        ApplyRules([rule for name in books for rule in load_book(name).rules if rule.id in (case.rules or (rule.id,))])
+        ApplyRules([rule for name in books for rule in book(name).rules if rule.id in (case.rules or (rule.id,))])
         for books in case.passes
     ]
     edge = _through(exporter, request["route"], case, passes)
@@ -88,7 +89,7 @@ def operator_named(name: str) -> Any:
 def try_rule(request: Header) -> tuple[Header, list[bytes]]:
     """Apply a rule to a program made from itself and lowered to Edge by the official exporter."""
     exporter = importlib.import_module("executorch.exir")
-    rule = load_book(request["book"]).rule(request["rule"])
+    rule = book(request["book"]).rule(request["rule"])
     trials = RuleTrials(rule, seed=7)
     answer: Header = {"status": "skipped", "text": "no sample"}
     seen = 0

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from tests.patterns import rule_files
+from tests.patterns.rule_files import book
 
 from exirkit.ir import Diagnostic
-from exirkit.patterns import check_rule, load_book, parse_book, shipped_books
+from exirkit.patterns import check_rule, parse_book, shipped_books
 from exirkit.patterns.checking.abstract_evaluation import abstract_findings
 
 HERE = Path(__file__).parent
@@ -131,7 +132,7 @@ def test_same_finding_every_time() -> None:
 
 
 def test_it_is_cheap() -> None:
-    rules = [rule for book in shipped_books() for rule in load_book(book).rules]
+    rules = [rule for name in shipped_books() for rule in book(name).rules]
     for rule in rules[:10]:
         abstract_findings(rule)
     started = time.process_time()

@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from tests.patterns.rule_files import book
 from torch.export import ExportedProgram
 
 from exirkit import to_edge
 from exirkit.ir import GraphEditor, copy_program
-from exirkit.patterns import RuleEngine, load_book
+from exirkit.patterns import RuleEngine
 
 # The official exporter warns of what is its own business.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -60,7 +61,7 @@ def fired(masking: Masking) -> list[int]:
     counts = []
     for program in dialects(torch.export.export(model, inputs)):
         editor = GraphEditor(copy_program(program))
-        report = RuleEngine(load_book("attention").rules).run(editor)
+        report = RuleEngine(book("attention").rules).run(editor)
         counts.append(sum(one.rule.startswith("attention.sdpa") for one in report.journal))
         torch.testing.assert_close(editor.program.module()(*inputs), model(*inputs), rtol=1e-4, atol=1e-5)
     return counts

@@ -10,7 +10,7 @@ import pytest
 import torch
 from tests.official.backend_books.table import PAGE, page, rule_lines
 from tests.patterns.backend_rules import stage_name
-from tests.patterns.rule_files import rule, rule_ids
+from tests.patterns.rule_files import book, rule, rule_ids
 
 from exirkit import Pipeline, to_edge
 from exirkit.passes import shipped_pipelines, shipped_text
@@ -19,7 +19,6 @@ from exirkit.patterns import (
     backend_books,
     backend_classes,
     check_rule,
-    load_book,
     relations_of_book,
     shipped_books,
     shipped_propagations,
@@ -48,7 +47,7 @@ def test_sample_is_accepted(name: str, rule_id: str) -> None:
 @pytest.mark.parametrize("name", BOOKS)
 @pytest.mark.slow
 def test_rules_of_a_book_go_together(name: str) -> None:
-    assert not relations_of_book(load_book(name)).found
+    assert not relations_of_book(book(name)).found
 
 
 @pytest.mark.parametrize("name", BOOKS)
@@ -59,7 +58,7 @@ def test_entries_name_what_there_is(name: str) -> None:
     assert {each for one in entries for each in one.propagations} <= set(shipped_propagations())
     assert not [(one.name, each) for one in entries for each in one.passes if each not in passes]
     named = {rule for one in entries for rule in one.rules}
-    assert not [one.id for one in load_book(name).rules if one.id not in named], "rules that do the work of no class"
+    assert not [one.id for one in book(name).rules if one.id not in named], "rules that do the work of no class"
 
 
 @pytest.mark.parametrize("name", BOOKS)

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 import torch
 from tests.patterns.exported_programs import exported
+from tests.patterns.rule_files import book
 from torch.fx import Node
 
 from exirkit import to_edge
 from exirkit.ir import GraphEditor, underlying
-from exirkit.patterns import FailureTrace, RewriteOptions, RuleEngine, backend_books, load_book, shipped_books
+from exirkit.patterns import FailureTrace, RewriteOptions, RuleEngine, backend_books, shipped_books
 from exirkit.patterns.engine.application import RuleApplication
 from exirkit.patterns.engine.program_facts import ProgramFacts
 from exirkit.patterns.operators.arguments import argument_of, canonical_arguments
@@ -23,7 +24,7 @@ from exirkit.patterns.operators.arguments import argument_of, canonical_argument
 def engine() -> RuleEngine:
     """An engine for all shipped rules, those of backends, and those of the examples."""
     books: list[str | Path] = [Path(__file__).parent / "example_rules.yaml", *shipped_books(), *backend_books()]
-    rules = {rule.id: rule for book in books for rule in load_book(book).rules}
+    rules = {rule.id: rule for name in books for rule in book(name).rules}
     return RuleEngine(list(rules.values()))
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.patterns.rule_files import book
 
-from exirkit.patterns import load_book, parse_book, shipped_books
+from exirkit.patterns import parse_book, shipped_books
 
 BOOK = """rulebook: 1
 ops:
@@ -75,4 +76,4 @@ def test_caret_is_at_the_operator() -> None:
 
 @pytest.mark.parametrize("name", shipped_books())
 def test_shipped_books_keep_to_their_dialects(name: str) -> None:
-    assert not [one for one in load_book(name).found if one.code == "EK222"]
+    assert not [one for one in book(name).found if one.code == "EK222"]

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 from tests.patterns.exported_programs import exported, targets
+from tests.patterns.rule_files import book
 
 from exirkit.ir import GraphEditor, UsageError, copy_program
-from exirkit.patterns import NodeExplanation, RuleEngine, explain_rule, load_book, parse_book, shipped_books
+from exirkit.patterns import NodeExplanation, RuleEngine, explain_rule, parse_book, shipped_books
 from exirkit.patterns.engine.application import RuleApplication
 from exirkit.patterns.engine.program_facts import ProgramFacts
 from exirkit.program import to_edge
@@ -254,7 +255,7 @@ def test_explanations_of_shipped_rules_agree_with_the_engine(name: str) -> None:
     editor = GraphEditor(copy_program(program))
     application = RuleApplication(editor, ProgramFacts(editor))
     fired = 0
-    for rule in load_book(name).require_valid().rules:
+    for rule in book(name).rules:
         explanation = explain_rule(rule, editor, most=1000)
         for one in explanation.nodes:
             node = next(each for each in editor.graph.nodes if each.name == one.node)

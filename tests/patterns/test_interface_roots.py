@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.patterns.rule_files import book
 from torch.export import ExportedProgram
 
 from exirkit import ApplyRules, ChangeInterface, EdgeProgramManager, to_edge
@@ -15,7 +16,6 @@ from exirkit.patterns import (
     RewriteOptions,
     RuleEngine,
     check_book,
-    load_book,
     parse_book,
     shipped_books,
 )
@@ -93,7 +93,7 @@ def test_nothing_changes_by_default() -> None:
 
 def test_shipped_books_of_levels_have_no_such_rules() -> None:
     for name in shipped_books():
-        assert all(one.pattern.kind == "calls" for one in load_book(name).rules), name
+        assert all(one.pattern.kind == "calls" for one in book(name).rules), name
 
 
 def test_sizes_that_vary_move() -> None:

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+from tests.patterns.rule_files import book
 from torch.export import ExportedProgram
 from torch.fx import Interpreter, Node
 from torch.nn import functional
 
 from exirkit import ApplyRules, to_edge
 from exirkit.ir import GraphEditor, copy_program, underlying
-from exirkit.patterns import OperatorTable, RuleEngine, load_book, parse_book
+from exirkit.patterns import OperatorTable, RuleEngine, parse_book
 from exirkit.patterns.forms.catalogue import READERS, forms_of
 from exirkit.patterns.operators.arguments import source_of
 
@@ -359,7 +360,7 @@ def test_a_rule_from_one_form_to_another_is_about_the_form() -> None:
 def test_a_rule_does_not_match_a_result_that_it_chooses_itself() -> None:
     """A batch norm is read from the first result of the one at inference, which is what the rule makes."""
     exported = torch.export.export(torch.nn.BatchNorm2d(3).eval(), (torch.randn(2, 3, 4, 4),))
-    rule = next(one for one in load_book("exported").rules if one.id == "exported.batch-norm-to-inference")
+    rule = next(one for one in book("exported").rules if one.id == "exported.batch-norm-to-inference")
     engine = RuleEngine([rule])
     editor = GraphEditor(copy_program(exported))
     for expected in (1, 0):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.patterns.rule_files import book, rule_ids
 
-from exirkit.patterns import book_text, check_book, load_book, named_books, shipped_books, shipped_witnesses
+from exirkit.patterns import book_text, check_book, named_books, shipped_books, shipped_witnesses
 from exirkit.patterns.checking.near_misses import parts_of
 from exirkit.patterns.checking.witnesses import rule_text_hash
 
@@ -34,7 +34,7 @@ def test_there_are_at_least_as_many_as_were_asked_for() -> None:
 
 
 def test_the_book_is_the_one_that_was_accepted() -> None:
-    loaded, witnesses = load_book("quantized").require_valid(), shipped_witnesses("quantized")
+    loaded, witnesses = book("quantized"), shipped_witnesses("quantized")
     assert witnesses is not None
     assert loaded.book is not None
     assert all(one.doc and one.doc.endswith(".") for one in loaded.book.rules)
@@ -57,5 +57,5 @@ def test_the_book_is_read_only_where_it_is_named() -> None:
 
 
 def test_every_rule_of_the_book_is_tried_again() -> None:
-    verdict = check_book(load_book("quantized"), trials=30, witnesses=shipped_witnesses("quantized"), is_fast=True)
+    verdict = check_book(book("quantized"), trials=30, witnesses=shipped_witnesses("quantized"), is_fast=True)
     assert verdict.is_accepted, [found.message for one in verdict.rules for found in one.found]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from tests.patterns.rule_files import book
 
 from exirkit.ir import ModelError
 from exirkit.patterns import Equivalence, load_book, parse_book, rule_pages, rulebook_schema, shipped_books
@@ -360,7 +361,7 @@ def _members(alias: Any) -> Iterator[type]:
 
 
 def test_pages_of_the_shipped_books() -> None:
-    books = [load_book(name) for name in shipped_books()]
+    books = [book(name) for name in shipped_books()]
     pages = rule_pages(books)
     assert pages == rule_pages(books)
     assert list(pages) == [*(f"{name}.md" for name in shipped_books()), "index.md"]
@@ -372,9 +373,9 @@ def test_pages_of_the_shipped_books() -> None:
             assert not anchor or anchor in headings[file or name], target
         assert text.count("\n```") % 2 == 0
         assert text.endswith("\n")
-    for book in books:
-        assert book.book is not None
-        for rule in book.book.rules:
+    for loaded in books:
+        assert loaded.book is not None
+        for rule in loaded.book.rules:
             assert rule.match.strip().splitlines()[0] in pages[f"{Path(book.file).stem}.md"]
 
 

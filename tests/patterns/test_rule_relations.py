@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.patterns import rule_files
 
-from exirkit.patterns import CompiledRule, check_book, load_book, parse_book, relations_of, shipped_books
+from exirkit.patterns import CompiledRule, check_book, parse_book, relations_of, shipped_books
 
 HERE = Path(__file__).parent
 
@@ -178,12 +178,12 @@ def test_rules_that_only_move_calls_are_not_error() -> None:
 
 @pytest.mark.parametrize("name", shipped_books())
 def test_shipped_books_have_no_rules_in_the_way_of_each_other(name: str) -> None:
-    assert not relations_of(load_book(name).rules).found
+    assert not relations_of(rule_files.book(name).rules).found
 
 
 def test_books_that_are_applied_together() -> None:
     books = ("canonicalize", "algebra", "fold", "host")
-    assert not relations_of([one for name in books for one in load_book(name).rules]).found
+    assert not relations_of([one for name in books for one in rule_files.book(name).rules]).found
 
 
 def test_books_that_undo_each_other() -> None:

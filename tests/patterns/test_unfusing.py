@@ -9,10 +9,11 @@ import pytest
 import torch
 from tests.patterns import rule_files
 from tests.patterns.exported_programs import exported, outputs, targets
+from tests.patterns.rule_files import book
 
 from exirkit import UnfuseOperators, bind_pattern_to_op, ops
 from exirkit.ir import UsageError
-from exirkit.patterns import RewriteOptions, RuleEngine, bound_book, check_book, load_book, parse_book, unfuse
+from exirkit.patterns import RewriteOptions, RuleEngine, bound_book, check_book, parse_book, unfuse
 
 ATEN = torch.ops.aten
 BOOK = """rulebook: 1
@@ -71,9 +72,9 @@ def test_the_rules_are_checked_like_others() -> None:
 
 @pytest.mark.parametrize("name", ["attention", "fuse", "quant"])
 def test_operators_of_shipped_books(name: str) -> None:
-    book = load_book(name)
-    apart = unfuse(book).require_valid()
-    assert {rule.id for rule in apart.rules} == {f"unfuse.{one}" for one in book.operators}
+    loaded = book(name)
+    apart = unfuse(loaded).require_valid()
+    assert {rule.id for rule in apart.rules} == {f"unfuse.{one}" for one in loaded.operators}
 
 
 def test_narrower_types_are_what_is_tried() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.patterns.rule_files import book
+
 from exirkit.fuzz.compilers import ExirkitCompiler
 from exirkit.fuzz.examination import Examination
 from exirkit.fuzz.generation import Policy, from_rule, generate, near_misses
 from exirkit.fuzz.programs import Program, build, parse_program, program_text, run_eagerly
 from exirkit.ir import GraphEditor, copy_program
-from exirkit.patterns import CompiledRule, RuleEngine, load_book, shipped_books
+from exirkit.patterns import CompiledRule, RuleEngine, shipped_books
 
 
 def fires(rule: CompiledRule, program: Program) -> bool:
@@ -19,7 +21,7 @@ def fires(rule: CompiledRule, program: Program) -> bool:
 
 
 def rules_of(books: tuple[str, ...]) -> list[CompiledRule]:
-    return [rule for book in books for rule in load_book(book).rules]
+    return [rule for name in books for rule in book(name).rules]
 
 
 def test_rules_fire_in_programs_made_from_them() -> None:

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 from tests.official.backend_books.findings import FOLDER, PassFinding, pass_findings
-from tests.patterns.rule_files import rule
+from tests.patterns.rule_files import book, rule
 from tests.thoroughness import TRIES_ALL
 
 from exirkit import to_edge
 from exirkit.passes import ApplyRules
-from exirkit.patterns import CompiledRule, backend_books, backend_classes, load_book, shipped_books, with_meanings
+from exirkit.patterns import CompiledRule, backend_books, backend_classes, shipped_books, with_meanings
 
 FOUND = pass_findings()
 # Every seventh program by default; each takes about a second.
@@ -32,15 +32,8 @@ def rules_of(finding: PassFinding) -> list[CompiledRule]:
     """Return the rules that do the work of the class."""
     assert finding.book is not None
     (entry,) = [one for one in backend_classes(finding.book).entries if one.name == finding.class_name]
-    books = {each.id: name for name in (*shipped_books(), *backend_books()) for each in _rules(name)}
+    books = {each.id: name for name in (*shipped_books(), *backend_books()) for each in book(name).rules}
     return [rule(books[one], one) for one in entry.rules]
-
-
-def _rules(name: str) -> list[CompiledRule]:
-    return _KNOWN.setdefault(name, load_book(name).rules)
-
-
-_KNOWN: dict[str, list[CompiledRule]] = {}
 
 
 def test_list_is_that_of_the_folder() -> None:
