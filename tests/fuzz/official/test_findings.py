@@ -12,6 +12,7 @@ from typing import IO, Any
 
 import pytest
 from tests.fuzz.official.table import KINDS, PAGE, PROGRAMS, REPROS, Finding, findings, page
+from tests.thoroughness import TRIES_ALL
 
 from exirkit.fuzz.compilers import compiler_of
 from exirkit.fuzz.official import VARIANTS, missing_reason
@@ -74,7 +75,8 @@ def scripts() -> Iterator[subprocess.Popen[str]]:
 class TestOfficial:
     pytestmark = needs_official
 
-    @pytest.mark.parametrize("finding", FOUND, ids=lambda one: one.name)
+    # The wheel is the same one in every run.
+    @pytest.mark.parametrize("finding", FOUND if TRIES_ALL else FOUND[::4], ids=lambda one: one.name)
     def test_defect_is_still_there(self, finding: Finding, scripts: subprocess.Popen[str]) -> None:
         assert scripts.stdin
         assert scripts.stdout
@@ -84,7 +86,7 @@ class TestOfficial:
         assert re.search(finding.shows, answer["output"]), answer["output"][-2000:]
         assert (answer["code"] < 0) == (finding.kind == "crash")
 
-    @pytest.mark.parametrize("finding", BY_BENCH, ids=lambda one: one.name)
+    @pytest.mark.parametrize("finding", BY_BENCH if TRIES_ALL else BY_BENCH[::2], ids=lambda one: one.name)
     def test_the_bench_finds_it(self, finding: Finding) -> None:
         program = parse_program(finding.program.read_text(encoding="utf-8"), file=finding.program.name)
         verdict = check(program, compiler=compiler_of(finding.target), oracles=ASKED)
