@@ -1,7 +1,7 @@
 """Other forms of an exported program that mean the same: `torch.export` makes them of models, and `build` does not.
 
 `build` makes functional programs of plain calls. Models also write in place, compute in regions without gradients,
-have assertions and tensors that are no inputs of the graph; what the chain does about these is never tried
+have assertions and tensors as attributes of the graph module; what the chain does about these is never tried
 without them.
 """
 

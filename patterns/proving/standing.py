@@ -35,7 +35,7 @@ class RuleStanding:
         hash: Of all that says what it means.
         status: `proved`: for all sizes; `bounded`: up to a bound; `tried`: on values only; `untried`: not even that;
             `refuted`: it is wrong.
-        certificate: Of the prover, if it has looked at this text.
+        certificate: Of the prover, if it has examined this text.
         samples: Trials in which pattern and replacement agreed.
         seed: Of these trials; None if it is not known.
     """

@@ -25,12 +25,8 @@ if TYPE_CHECKING:
     from exirkit.runtime_ref import OperatorRegistry
 
 
-class LeastStatus(StrEnum):
-    """What has to be known of a rule at least."""
-
-    TRIED = "tried"
-    BOUNDED = "bounded"
-    PROVED = "proved"
+LeastStatus = StrEnum("LeastStatus", {"TRIED": "tried", "BOUNDED": "bounded", "PROVED": "proved"})
+"""What has to be known of a rule at least."""
 
 
 @dataclass(frozen=True)
@@ -133,13 +129,15 @@ def _checked_certificate(
     file: Path, books: Sequence[str], least: LeastStatus | None
 ) -> CertificateReport | list[Diagnostic]:
     from exirkit.ir import ModelError
+    from exirkit.patterns import RULE_STATUSES
     from exirkit.program import certificate_file, check_certificate, read_certificate
 
     try:
         stated = read_certificate(certificate_file(file))
     except ModelError as error:
         return list(error.diagnostics)
-    return check_certificate(file, stated, books=books, least=None if least is None else least.value)
+    wanted = next((one for one in RULE_STATUSES if one == least), None)
+    return check_certificate(file, stated, books=books, least=wanted)
 
 
 def _rule_lines(report: VerifyReport) -> list[str]:

@@ -173,5 +173,5 @@ def read_certificate(path: str | os.PathLike[str]) -> FileCertificate:
 
 
 def _no_certificate(path: str | os.PathLike[str], why: str) -> ModelError:
-    message = f"this is no certificate of a program file: {why}"
+    message = f"this is not a certificate of a program file: {why}"
     return ModelError([Diagnostic.of("EK781", message, location=Location(file=os.fspath(path)))])
