@@ -304,8 +304,8 @@ class FunctionCompiler:
         """Return the Python expression that makes this compiler."""
         return f"FunctionCompiler({_expression(self.target)})"
 
-    def _function(self) -> Callable[[dict[str, ExportedProgram]], Any]:
-        found: Callable[[dict[str, ExportedProgram]], Any] = imported(self.target)
+    def _function(self) -> Callable[..., Any]:
+        found: Callable[..., Any] = imported(self.target)
         return found
 
 

@@ -170,7 +170,7 @@ def halves(
     """
     places = list(range(1, len(method.steps)))
     random.Random(seed).shuffle(places)
-    given = {one.name for one in (*method.inputs, *program.stored)}
+    given = {one.name for one in method.inputs} | {one.name for one in program.stored}
     for place in places:
         rest = replace(method, steps=method.steps[place:])
         made = {name for step in method.steps[:place] for name in step.results if name is not None}
