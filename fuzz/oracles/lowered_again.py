@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+
+from torch.export import ExportedProgram
 
 from exirkit.fuzz.compilers import LoweringTrace
 from exirkit.fuzz.examination import Examination, Failure, failure_of_error
@@ -30,10 +32,11 @@ class LoweredAgain(Oracle):
         if examination.seed % _ONE_OF != 0:
             return
         first = examination.lowering.data
-        for title, make in (
-            ("lowered once more", lambda: examination.exported),
-            ("exported once more", examination.build),
-        ):
+        ways: dict[str, Callable[[], Mapping[str, ExportedProgram]]] = {
+            "lowered once more": lambda: examination.exported,
+            "exported once more": examination.build,
+        }
+        for title, make in ways.items():
             trace = LoweringTrace(has_state=examination.trace.has_state)
             try:
                 data = examination.compiler.lower(make(), trace).data

@@ -5,13 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from exirkit.fuzz.compilers import ExirkitCompiler
 from exirkit.fuzz.examination import Examination, FailedError, Failure, NotRunError, differing_outputs, run_in_turn
 from exirkit.fuzz.programs import Program, Run, run_eagerly
 
 from .oracle import Oracle
+
+_BITS: Literal["bits"] = "bits"
 
 
 class MethodsInTurn(Oracle):
@@ -37,7 +39,7 @@ class MethodsInTurn(Oracle):
         calls = [(run.method, examination.inputs[run.method][place]) for run, place in order]
         for (run, place), one in zip(order, run_in_turn(examination.lowering.data, calls), strict=True):
             wanted = examination.results[run.method][place].outputs
-            where, bits = f"{run.method}, run {place + 1}", ("bits",) * len(wanted)
+            where, bits = f"{run.method}, run {place + 1}", [_BITS] * len(wanted)
             yield from differing_outputs(self.name, one.outputs, wanted, bits, (), where, "others in between")
         compiler = examination.compiler
         if isinstance(compiler, ExirkitCompiler) and _shares_buffers(program) and _may_share(compiler):

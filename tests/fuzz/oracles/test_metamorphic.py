@@ -18,7 +18,7 @@ from exirkit.fuzz.generation import generate
 from exirkit.fuzz.oracles import check
 from exirkit.fuzz.programs import Program, check_program, parse_program, run_eagerly
 from exirkit.fuzz.triage import find_culprit
-from exirkit.ir import ContractError, copy_program
+from exirkit.ir import copy_program
 from exirkit.passes import ExecutorchBackendConfig
 
 aten = torch.ops.aten
@@ -165,7 +165,7 @@ def test_methods_in_turn_and_the_same_file_again() -> None:
 
     def tired(programs: dict[str, ExportedProgram]) -> bytes:
         if len(calls) > 3:
-            raise ContractError("no more")
+            raise ValueError("no more")
         return restless(programs)
 
     (failure,) = check(PROGRAM, compiler=FunctionCompiler(tired), oracles=asked[1:], seed=4).failures
