@@ -43,9 +43,7 @@ names = frozenset({"aten.sub.Tensor", "aten.clamp.default", "aten.div.Tensor"})
 for seed in range(40):
     program = generate(seed, Policy(operators=names, dtypes=(torch.float32,)))
     for failure in check(program, compiler=compiler, seed=seed).failures[:1]:
-        culprit = find_culprit(program, failure, compiler=compiler, seed=seed)
-        blamed.setdefault(culprit.part, (program, failure, seed))
+        blamed.setdefault(find_culprit(program, failure, compiler=compiler, seed=seed).part, (program, failure, seed))
 for culprit, (program, failure, seed) in blamed.items():
-    small = reduce(program, same_failure(failure, compiler=compiler, seed=seed), trials=80)
-    print(f"{culprit}: {failure.message}\n{program_text(small)}")
+    print(culprit, program_text(reduce(program, same_failure(failure, compiler=compiler, seed=seed), trials=80)))
 assert {"subtract_by_adding", "clamp_from_above", "swap_operands"} == blamed.keys()
