@@ -282,7 +282,7 @@ def _hang_constants(program: ExportedProgram, draw: random.Random) -> None:
             kept.append(spec)
             continue
         node, attribute = nodes[spec.arg.name], f"_tensor_{spec.target}"
-        setattr(module, attribute, program.constants.pop(str(spec.target)))
+        module.register_buffer(attribute, program.constants.pop(str(spec.target)), persistent=False)
         with graph.inserting_before(first):
             hanging = graph.get_attr(attribute)
         hanging.meta = dict(node.meta)
