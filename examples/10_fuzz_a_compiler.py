@@ -24,7 +24,7 @@ def clamp_from_above(graph: Any) -> None:
 
 
 def permute_back(graph: Any) -> None:
-    for node in graph.find_nodes(op="call_function", target=aten.permute_copy.default):
+    for node in graph.find_nodes(op="call_function", target=aten.permute.default):
         dims = [dim % len(node.args[1]) for dim in node.args[1]]
         node.args = (node.args[0], [dims.index(dim) for dim in range(len(dims))])  # right for two dims, not for three
 
@@ -39,7 +39,7 @@ def lower(programs: dict[str, Any], watch: Any = lambda name, programs: None) ->
 
 
 compiler, blamed = FunctionCompiler(lower), dict[str, str]()
-for name in ("aten.sub.Tensor", "aten.clamp.default", "aten.permute_copy.default"):
+for name in ("aten.sub.Tensor", "aten.clamp.default", "aten.permute.default"):
     programs = (generate(seed, Policy(operators=frozenset({name}), dtypes=(torch.float32,))) for seed in range(60))
     failed = ((one, check(one, compiler=compiler).failures) for one in programs)
     program, (failure, *_) = next((one, failures) for one, failures in failed if failures)
