@@ -102,7 +102,7 @@ def test_what_must_not_matter(oracle: str) -> None:
 
 def test_relatives_compute_the_same() -> None:
     changed = 0
-    for seed in range(40):
+    for seed in range(30):
         program = generate(seed)
         wanted = run_eagerly(program)
         for relative in (renamed, reordered, with_dead_code):
@@ -116,7 +116,7 @@ def test_relatives_compute_the_same() -> None:
                     for a, b in zip(one.outputs, two.outputs, strict=True)
                 ]
                 assert all(same), (seed, note)
-    assert changed > 60
+    assert changed > 45
 
 
 STATE = """program(1)
