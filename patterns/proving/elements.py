@@ -184,7 +184,6 @@ class Elements:
         self.facts: list[Any] = []
         self.axioms: set[str] = set()
         self.sums: list[Any] = []
-        self.is_linear = False
         self.scopes: list[Any] = []
         self.inside: list[Any] = []
         self.memo: dict[Any, Any] = {}

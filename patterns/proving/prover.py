@@ -17,7 +17,7 @@ from exirkit.ir import operators_with
 from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape, shapes_of
 from exirkit.patterns.checking.trials import TrialFacts, least_values, open_arguments
 from exirkit.patterns.matching.compiled_rule import CompiledRule
-from exirkit.patterns.proving import movement, pointwise, sums, windows
+from exirkit.patterns.proving import movement, pointwise, sums
 from exirkit.patterns.proving.assignments import Assigner, Scope
 from exirkit.patterns.proving.elements import FLOATS, Elements, sizes_equal
 from exirkit.patterns.proving.meanings import MOVERS, POINTWISE, SymbolicBuilder, plain_name
@@ -37,7 +37,7 @@ from exirkit.patterns.types.scalars import OperatorVariable
 from exirkit.patterns.types.sizes import BroadcastDim, SequenceDim
 from exirkit.patterns.types.tensors import TensorVariable
 
-__all__ = ["Proof", "movement", "pointwise", "prove", "sums", "windows"]
+__all__ = ["Proof", "movement", "pointwise", "prove", "sums"]
 
 _RAISED = (RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, AssertionError, AttributeError)
 _MILLISECONDS = {"free": 1000, "bits": 2500, "reals": 2500}
@@ -45,7 +45,6 @@ _SECONDS = 60.0
 _ABOUT_DTYPES = re.compile(r"^[^=]*(promote|dtype|lossless|is_float|is_integer|is_signed)")
 Arithmetic = Literal["free", "bits", "zeros", "reals"]
 _COMPARISON = re.compile(r"all_eq\(\w+, *[\w.-]+\)")
-_ADDING = ("mm.", "matmul", "linear", "conv", "mean", "sum.", "var.", "norm", "attention", "pool")
 _STRENGTH: tuple[Arithmetic, ...] = ("free", "bits", "zeros", "reals")
 
 
@@ -102,16 +101,9 @@ def prove(rule: CompiledRule, *, bound: int | None = None, seconds: float = _SEC
     if first.status != "open" or rule.rule.equiv.mode == "exact" or not _has_floats(rule):
         return first
     second = _Attempt(rule, is_real=True, bound=bound, seconds=seconds).proof()
-    if second.status == "open" and _adds(rule):
-        # Tried last, so that proofs that do not need the law stay as they are.
-        second = _Attempt(rule, is_real=True, bound=bound, seconds=seconds, is_linear=True).proof()
     if second.status != "open":
         return second
     return first if first.model is not None or second.model is None else second
-
-
-def _adds(rule: CompiledRule) -> bool:
-    return any(word in plain_name(one) for one in rule.operators for word in _ADDING)
 
 
 def _unsupported(rule: CompiledRule) -> str | None:
@@ -133,11 +125,8 @@ def _has_floats(rule: CompiledRule) -> bool:
 
 
 class _Attempt:
-    def __init__(
-        self, rule: CompiledRule, *, is_real: bool, bound: int | None, seconds: float, is_linear: bool = False
-    ) -> None:
+    def __init__(self, rule: CompiledRule, *, is_real: bool, bound: int | None, seconds: float) -> None:
         self.rule = rule
-        self.is_linear = is_linear
         self.is_real = is_real
         self.bound = bound
         self.deadline = time.process_time() + seconds
@@ -314,7 +303,6 @@ class _Attempt:
 
     def _elements_agree(self, path: Path, one: Any, other: Any, mode: str) -> tuple[bool, tuple[str, Any]]:
         elements = Elements(path, mode)
-        elements.is_linear = self.is_linear
         index = tuple(z3.Int(f"i{at}") for at in range(one.dim()))
         inside = [z3.And(at >= 0, at < integer(size)) for at, size in zip(index, one.shape, strict=True)]
         elements.inside = inside

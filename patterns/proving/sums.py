@@ -45,71 +45,18 @@ def fold(elements: Elements, kind: str, sizes: Sequence[Any], body: Callable[[li
         term = body(indices)
         if not bound and elements.is_real:
             return term
-        if elements.is_linear and elements.is_real and kind.startswith("sum_") and z3.is_real(term):
-            return _linear(elements, kind, kept, bound, term)
-        return _known_or_new(elements, kind, kept, bound, term)
+        orders = itertools.permutations(range(len(bound))) if elements.is_real else [tuple(range(len(bound)))]
+        for order in orders:
+            for other in elements.sums:
+                found = _same_fold(elements, other, kind, kept, bound, term, order)
+                if found is not None:
+                    return found
     finally:
         elements.scopes.pop()
-
-
-def _known_or_new(elements: Elements, kind: str, sizes: list[Any], bound: list[Any], term: Any) -> Any:
-    orders = itertools.permutations(range(len(bound))) if elements.is_real else [tuple(range(len(bound)))]
-    for order in orders:
-        for other in elements.sums:
-            found = _same_fold(elements, other, kind, sizes, bound, term, order)
-            if found is not None:
-                return found
-    outer = [one for scope, _ in elements.scopes[:-1] for one in scope]
+    outer = [one for scope, _ in elements.scopes for one in scope]
     made = elements.function(f"{kind}!{len(elements.sums)}", term.sort(), outer)
-    elements.sums.append((kind, sizes, bound, term, made))
+    elements.sums.append((kind, kept, bound, term, made))
     return made
-
-
-def _linear(elements: Elements, kind: str, sizes: list[Any], bound: list[Any], term: Any) -> Any:
-    """Return a sum of real numbers as a sum of sums of products, without the factors that do not vary in it."""
-    elements.axioms.add("sums of real numbers are linear")
-    total: Any = z3.RealVal(0)
-    for addend in _addends(z3.simplify(term, som=True)):
-        fixed: Any = z3.RealVal(1)
-        varying: list[Any] = []
-        for factor in _factors(addend):
-            if _names_one_of(factor, bound):
-                varying.append(factor)
-            else:
-                fixed = fixed * factor
-        if varying:
-            inner = varying[0] if len(varying) == 1 else z3.Product(*varying)
-            total = total + fixed * _known_or_new(elements, kind, sizes, bound, inner)
-        else:
-            total = total + fixed * z3.ToReal(integer(product(sizes)))
-    return z3.simplify(total)
-
-
-def _addends(term: Any) -> list[Any]:
-    if z3.is_add(term):
-        return [one for child in term.children() for one in _addends(child)]
-    return [term]
-
-
-def _factors(term: Any) -> list[Any]:
-    if z3.is_mul(term):
-        return [one for child in term.children() for one in _factors(child)]
-    if z3.is_div(term):
-        above, below = term.children()
-        return [*_factors(above), 1 / below]
-    return [term]
-
-
-def _names_one_of(term: Any, names: list[Any]) -> bool:
-    wanted, seen, waiting = {one.get_id() for one in names}, set(), [term]
-    while waiting:
-        one = waiting.pop()
-        if one.get_id() in wanted:
-            return True
-        if one.get_id() not in seen:
-            seen.add(one.get_id())
-            waiting += one.children()
-    return False
 
 
 def _same_fold(
@@ -165,8 +112,7 @@ def _reduced(
     return SymbolicTensor.make(path, sizes, dtype, element)
 
 
-def reduced_dims(path: Path, tensor: Any, dim: Any) -> list[int]:
-    """Return the dims that a reduction is over: all of them where none is named."""
+def _dims(path: Path, tensor: Any, dim: Any) -> list[int]:
     rank = tensor.dim()
     if dim is None or (isinstance(dim, list | tuple) and not dim):
         return list(range(rank))
@@ -180,7 +126,7 @@ def reduced_dims(path: Path, tensor: Any, dim: Any) -> list[int]:
 def sum_over(path: Path, self: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     """Sum over dims."""
     target = dtype or (self.dtype if self.dtype.is_floating_point else torch.int64)
-    dims = reduced_dims(path, self, dim)
+    dims = _dims(path, self, dim)
     return _reduced(path, self, dims, bool(keepdim), lambda ev, sizes, at: fold(ev, f"sum_{target}", sizes, at), target)
 
 
@@ -190,7 +136,7 @@ def mean(path: Path, self: Any, dim: Any = None, keepdim: bool = False, dtype: A
     target = dtype or self.dtype
     if target not in FLOATS:
         raise UnsupportedError("a mean of integers")
-    dims = reduced_dims(path, self, dim)
+    dims = _dims(path, self, dim)
 
     def compute(elements: Elements, sizes: list[Any], at: Any) -> Any:
         if not elements.is_real:
@@ -203,7 +149,7 @@ def mean(path: Path, self: Any, dim: Any = None, keepdim: bool = False, dtype: A
 def _extreme(name: str) -> None:
     @meaning(f"aten.{name}.default")
     def run(path: Path, self: Any, dim: Any = (), keepdim: bool = False) -> Any:
-        dims = reduced_dims(path, self, dim)
+        dims = _dims(path, self, dim)
         for at in dims:
             path.require(integer(self.shape[at]) > 0, "elements to choose from")
         return _reduced(
@@ -223,7 +169,7 @@ _extreme("amin")
 @meaning("aten.any.dim", "aten.any.dims")
 def any_over(path: Path, self: Any, dim: Any = None, keepdim: bool = False) -> Any:
     """Whether some element along dims is not zero."""
-    dims = reduced_dims(path, self, dim)
+    dims = _dims(path, self, dim)
     return _reduced(path, self, dims, bool(keepdim), lambda ev, sizes, at: fold(ev, "any", sizes, at), torch.bool)
 
 

@@ -11,7 +11,7 @@ import torch
 z3 = pytest.importorskip("z3")
 
 from exirkit.patterns.operators.table import OperatorTable  # noqa: E402
-from exirkit.patterns.proving import movement, pointwise, sums, windows  # noqa: E402
+from exirkit.patterns.proving import movement, pointwise, sums  # noqa: E402
 from exirkit.patterns.proving.elements import Elements, float_of  # noqa: E402
 from exirkit.patterns.proving.meanings import MEANINGS, SymbolicBuilder  # noqa: E402
 from exirkit.patterns.proving.paths import Number, Path, integer  # noqa: E402
@@ -137,15 +137,6 @@ REALS: list[tuple[str, tuple[Any, ...]]] = [
     ("aten.mm.default", (values(2, 1), values(1, 3))),
     ("aten.linear.default", (values(2, 1), values(3, 1), values(3))),
     ("aten.addmm.default", (values(3), values(2, 1), values(1, 3))),
-    # Windows and channels of one element: of longer sums only equality is known.
-    (
-        "aten.convolution.default",
-        (values(2, 2, 3, 4), values(4, 1, 1, 1), values(4), [2, 1], [1, 0], [1, 1], False, [0], 2),
-    ),
-    ("aten.conv1d.default", (values(1, 1, 5), values(3, 1, 1), None, [2], [1])),
-    ("aten.baddbmm.default", (values(2, 2, 3), values(2, 2, 1), values(2, 1, 3))),
-    ("aten.prelu.default", (values(2, 3, 2), values(3))),
-    ("aten.prelu.default", (values(5), values(1))),
 ]  # fmt: skip
 
 
@@ -175,5 +166,5 @@ def test_digits_of_a_place() -> None:
 
 
 def test_all_meanings_are_registered() -> None:
-    modules = {one.__name__ for one in (movement, pointwise, sums, windows)}
+    modules = {one.__name__ for one in (movement, pointwise, sums)}
     assert modules <= {one.__module__ for one in MEANINGS.values()}
