@@ -170,7 +170,7 @@ def find_gaps(
     """Lower programs with a snapshot after every pass, and compare instructions of some methods with eager PyTorch.
 
     Args:
-        steps: What is said about the progress.
+        steps: Where progress is shown.
         programs: The exported programs by method.
         inputs: Flat inputs of the methods to compare.
         choices: How the programs are lowered.

@@ -91,6 +91,7 @@ class ReportReport:
         methods: By method, the stages that change the program.
         seconds: Wall time by phase.
         failure: What ended the lowering.
+        off: With `--gap`, for each method with an instruction that is off, the step that made it so.
     """
 
     ok: bool
@@ -100,6 +101,7 @@ class ReportReport:
     methods: dict[str, list[StageDocument]]
     seconds: dict[str, float]
     failure: list[str]
+    off: dict[str, str]
 
 
 @app.command()
@@ -167,12 +169,14 @@ def report(
         with steps.phase("lower", "lowering"), output_to_stderr():
             manager, failure = lower_recorded(exported, choices, partitioners, record)
         facts = {**versions(), **_facts(lowering, partitioner)}
+        off: dict[str, str] = {}
         if gap and manager is not None:
             found_gaps = find_gaps(steps, exported, inputs, replace(choices, partitioners=tuple(partitioners)))
             measured[1] = {
                 name: [Measured(**one) for one in listed] for name, listed in gap_overlay(found_gaps).items()
             }
-            facts |= {f"numeric gap of {one.method}": finding_of(one).headline() for one in found_gaps if not one.ok}
+            off = {one.method: finding_of(one).headline() for one in found_gaps if not one.ok}
+            facts |= {f"numeric gap of {name}": text for name, text in off.items()}
         if time and manager is not None:
             with steps.phase("time", "running"):
                 measured[0] = _times(manager, inputs)
@@ -198,6 +202,7 @@ def report(
         methods={method["name"]: _stages(method) for method in document["methods"]},
         seconds=dict(steps.seconds),
         failure=failure,
+        off=off,
     )
     if json:
         print_json(found)
@@ -313,6 +318,8 @@ def _print(found: ReportReport) -> None:
         ]
         columns = ["stage", ">nodes", ">added", ">removed", ">changed", ">moved", ">rewrites"]
         print_table(columns, rows, title=f"{name}: {counted(len(stages), 'stage')} that change the program")
+    for name, text in found.off.items():
+        print_line(f"{name}: {text}")
     for text in found.failure:
         print_line()
         print_line("the lowering failed:", style="bold")
