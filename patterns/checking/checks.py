@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -480,9 +479,7 @@ def _untried(rule: CompiledRule, report: PositiveReport) -> Diagnostic:
     reason = report.main_reason()
     guard = next((guard.text for guard in rule.guards if reason.startswith(f"`{guard.text}`")), None)
     place = rule.texts.rule if guard is None else _place(rule, guard)
-    if guard is not None and re.search(r"\bgrid\(\s*[A-Za-z_]\w*\s*\)", guard):
-        hint = "trials draw tensors of no grid: match the dequantize call that gives it, and compare its arguments"
-    elif guard is not None:
+    if guard is not None:
         hint = f"say in `vars` what `{guard}` demands, or make such values under `gen`"
     elif reason.startswith("no sample"):
         hint = "take what contradicts itself out of `vars` and `gen`"

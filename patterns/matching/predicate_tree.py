@@ -104,6 +104,15 @@ class TreeNode:
     ranks: frozenset[int] = frozenset()
     reach: int = 1
 
+    def add(self, condition: Screen | _Read, entries: list[Entry]) -> None:
+        """Add a tree that is asked under a condition."""
+        tree = _build(entries)
+        tree.ranks = frozenset(rank for _, _, rank in entries)
+        if isinstance(condition, _Read):
+            self.read += ((condition, tree),)
+        else:
+            self.screened += ((condition, tree),)
+
 
 @dataclass(frozen=True)
 class Anchored:
@@ -147,23 +156,14 @@ class PredicateTree:
         anywhere = variants.pop(None, [])
         self._roots = {operator: _build([*own, *anywhere]) for operator, own in variants.items()}
         for operator, by_condition in further.items():
-            root = self._roots[operator]
             for condition, own in by_condition.items():
-                tree = _build(own)
-                tree.ranks = frozenset(rank for _, _, rank in own)
-                if isinstance(condition, _Read):
-                    root.read += ((condition, tree),)
-                else:
-                    root.screened += ((condition, tree),)
+                self._roots[operator].add(condition, own)
         self._anywhere = _build(anywhere) if anywhere else None
         for operator, root in self._roots.items():
-            entries = (*variants[operator], *anywhere)
             below = (tree.ranks for _, tree in (*root.screened, *root.read))
-            root.ranks = frozenset(rank for _, _, rank in entries).union(*below)
+            _limit(root, anchored, frozenset(rank for _, _, rank in (*variants[operator], *anywhere)).union(*below))
         if self._anywhere is not None:
-            self._anywhere.ranks = frozenset(rank for _, _, rank in anywhere)
-        for root in (*self._roots.values(), *([self._anywhere] if self._anywhere is not None else [])):
-            root.reach = max(anchored[rank].reach for rank in root.ranks)
+            _limit(self._anywhere, anchored, frozenset(rank for _, _, rank in anywhere))
         # By identity, since torch computes the hash of an operator in Python; the target is kept so that it lives.
         self._of_target: dict[int, tuple[TreeNode | None, Any]] = {}
 
@@ -205,6 +205,12 @@ class PredicateTree:
             for arguments in condition.arguments(node, composites):
                 _ask([tree], {(): node, **arguments}, found)
         return sorted(found) if found else ()
+
+
+def _limit(root: TreeNode, anchored: Sequence[Anchored], ranks: frozenset[int]) -> None:
+    """Note which rules may be found below a root, and how far from a change they may match."""
+    root.ranks = ranks
+    root.reach = max(anchored[rank].reach for rank in ranks)
 
 
 def _ask(pending: list[TreeNode], seen: dict[Path, Any], found: set[int]) -> None:

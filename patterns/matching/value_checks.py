@@ -80,7 +80,9 @@ class LiteralCheck:
 
 
 _MOST_KNOWN = 1024
-_OF_SIZES = frozenset({"bshape", "dtype", "is_float", "norm", "numel", "promote", "rank", "same_shape", "shape", "size"})
+_OF_SIZES = frozenset(
+    {"bshape", "dtype", "is_float", "norm", "numel", "promote", "rank", "same_shape", "shape", "size"}
+)
 """Words that ask nothing of a tensor but its dtype and sizes."""
 
 
@@ -255,11 +257,7 @@ def joint_guards(variables: Mapping[str, Any], guards: Sequence[CompiledGuard]) 
 
     Names that are not variables are those of calls.
     """
-    return tuple(
-        JointGuard(KnownGuard(guard))
-        for guard in guards
-        if len(guard.needs) > 1 and _is_worth_asking(guard)
-    )
+    return tuple(JointGuard(KnownGuard(guard)) for guard in guards if len(guard.needs) > 1 and _is_worth_asking(guard))
 
 
 def _is_worth_asking(guard: CompiledGuard) -> bool:
