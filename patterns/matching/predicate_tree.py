@@ -90,6 +90,7 @@ class TreeNode:
         screened: Further trees, each with what a call must pass; at the root alone.
         read: Further trees, each with how a call is read as one of another operator; at the root alone. They ask about
             the arguments that are read.
+        parts: Likewise, by the identity of an operator that is recognized in its parts, of which the call is the last.
         ranks: Ranks of all rules that may be found here; at the root alone.
         reach: How many calls above a change a rule may match because of it; at the root alone.
     """
@@ -101,6 +102,7 @@ class TreeNode:
     checked: tuple[tuple[int, tuple[Placed, ...]], ...] = ()
     screened: tuple[tuple[Screen, TreeNode], ...] = ()
     read: tuple[tuple[_Read, TreeNode], ...] = ()
+    parts: dict[int, tuple[_Read, TreeNode]] = field(default_factory=dict)
     ranks: frozenset[int] = frozenset()
     reach: int = 1
 
@@ -108,10 +110,12 @@ class TreeNode:
         """Add a tree that is asked under a condition."""
         tree = _build(entries)
         tree.ranks = frozenset(rank for _, _, rank in entries)
-        if isinstance(condition, _Read):
-            self.read += ((condition, tree),)
-        else:
+        if not isinstance(condition, _Read):
             self.screened += ((condition, tree),)
+        elif condition.is_composed:
+            self.parts[id(condition.forms.op)] = condition, tree
+        else:
+            self.read += ((condition, tree),)
 
 
 @dataclass(frozen=True)
@@ -160,7 +164,7 @@ class PredicateTree:
                 self._roots[operator].add(condition, own)
         self._anywhere = _build(anywhere) if anywhere else None
         for operator, root in self._roots.items():
-            below = (tree.ranks for _, tree in (*root.screened, *root.read))
+            below = (tree.ranks for _, tree in (*root.screened, *root.read, *root.parts.values()))
             _limit(root, anchored, frozenset(rank for _, _, rank in (*variants[operator], *anywhere)).union(*below))
         if self._anywhere is not None:
             _limit(self._anywhere, anchored, frozenset(rank for _, _, rank in anywhere))
@@ -192,11 +196,15 @@ class PredicateTree:
         for screen, tree in root.screened:
             if screen(node):
                 trees.append(tree)
-        if root.path is None and len(trees) == 1 and not root.checked and not root.read:
+        read = root.read
+        if root.parts:
+            possible = root.parts if composites is None else composites.possible(node)
+            read = (*read, *(root.parts[key] for key in possible if key in root.parts))
+        if root.path is None and len(trees) == 1 and not root.checked and not read:
             return root.rules
         found: set[int] = set()
         _ask(trees, {(): node}, found)
-        for condition, tree in root.read:
+        for condition, tree in read:
             if tree.ranks <= found:
                 continue
             if composites is None:
