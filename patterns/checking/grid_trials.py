@@ -45,7 +45,7 @@ def equal_fields(guards: Iterable[str]) -> list[tuple[str, str, str]]:
 def with_grids(
     names: dict[str, Any], tensors: Iterable[str], equal: Iterable[tuple[str, str, str]], rng: random.Random
 ) -> None:
-    """Draw tensors anew on grids, and make numbers those of the grids, now and then not."""
+    """Draw tensors again, on grids, and make numbers those of the grids, now and then not."""
     for name in tensors:
         value = names.get(name)
         if isinstance(value, torch.Tensor):
