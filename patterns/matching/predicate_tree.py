@@ -431,10 +431,16 @@ class _Ways:
             return
         call = term.base if isinstance(term, Item) else term
         found = self.forms.get(call.op) if isinstance(call, Call) else None
-        if found is not None and operator in found.composed:
+        if isinstance(call, Call) and found is not None and operator in found.composed:
             yield from self._as_read(call, found, operator, is_composed=True)
         is_read = found is not None and operator in found.readers and operator not in found.same
-        if found is not None and is_read and not found.kept(operator) and not found.operands(operator):
+        if (
+            isinstance(call, Call)
+            and found is not None
+            and is_read
+            and not found.kept(operator)
+            and not found.operands(operator)
+        ):
             # Where the arguments are is known to the reader alone.
             yield from self._as_read(call, found, operator, is_composed=False)
             return

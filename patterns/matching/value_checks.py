@@ -143,8 +143,9 @@ def _asked_for_sizes(node: ast.AST) -> list[ast.Name]:
     """Return the names of which a part of a condition asks dtype and sizes."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _OF_SIZES:
         return [one for one in node.args if isinstance(one, ast.Name)]
-    is_read = isinstance(node, ast.Attribute) and node.attr in ("dtype", "shape")
-    return [node.value] if is_read and isinstance(node.value, ast.Name) else []
+    if isinstance(node, ast.Attribute) and node.attr in ("dtype", "shape") and isinstance(node.value, ast.Name):
+        return [node.value]
+    return []
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from tests.official.oracle import OfficialRuntime
 from tests.patterns import rule_files
-from torch._higher_order_ops.map import map as map_rows
+from torch._higher_order_ops.map import map as _map_rows
 
 from exirkit import ApplyRules, ExecutorchBackendConfig, to_edge
 from exirkit.patterns import load_book, parse_book
@@ -25,6 +27,7 @@ class Shuffles(torch.nn.Module):
         return torch.neg(torch.neg(self.linear(y.unsqueeze(0).squeeze(0))))
 
 
+map_rows: Any = _map_rows
 MODEL = Shuffles().eval()
 X = torch.randn(2, 3, 6)
 
@@ -62,7 +65,7 @@ class Branches(torch.nn.Module):
             return torch.cond(y.sum() > 1, lambda z: (z.exp() + 1).relu(), lambda z: (z.exp() - 2).relu(), (y,))
 
         chosen = torch.cond(x.sum() > 0, lambda y: (inner(y.tanh()) * 2).sin(), lambda y: (y.tanh() - 1).sin(), (x,))
-        rows: torch.Tensor = map_rows(torch.sigmoid, chosen)
+        rows: torch.Tensor = map_rows(lambda row: row.sigmoid(), chosen)
         return rows
 
 
