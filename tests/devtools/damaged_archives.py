@@ -31,7 +31,26 @@ from exirkit.emit import (
 from exirkit.program import read_bundle, write_bundle
 from exirkit.runtime_ref import Runtime, Tracer
 
-_VALUES = (None, 0, -1, 1, 7, 2**31, 2**63, -(2**63) - 1, 10**30, 1.5, float("nan"), True, "", "x", "0", [], {}, [[]])
+_VALUES: tuple[Any, ...] = (
+    None,
+    0,
+    -1,
+    1,
+    7,
+    2**31,
+    2**63,
+    -(2**63) - 1,
+    10**30,
+    1.5,
+    float("nan"),
+    True,
+    "",
+    "x",
+    "0",
+    [],
+    {},
+    [[]],
+)
 _DEEP = 3000
 
 

@@ -396,11 +396,11 @@ def _read(archive: zipfile.ZipFile, members: set[str]) -> ETRecord:
     def document(name: str, form: TypeAdapter[Any]) -> Any:
         return form.validate_python((json.loads(archive.read(name)) if name in members else {}) or {})
 
-    def saved(name: str, kind: type) -> Any:
+    def saved(name: str, *kinds: type) -> Any:
         if name not in members:
             return None
         found = torch.load(io.BytesIO(archive.read(name)), map_location="cpu", weights_only=True)
-        if not isinstance(found, kind):
+        if not isinstance(found, kinds):
             raise TypeError(f"{name} is a {type(found).__name__}")
         return found
 
@@ -410,7 +410,7 @@ def _read(archive: zipfile.ZipFile, members: set[str]) -> ETRecord:
         delegate_map=document(_DELEGATES, _DelegateMaps),
         instruction_id_to_num_outs_map=document(_COUNTS, _CountMaps),
     )
-    record.representative_inputs, record.reference_outputs = saved(_INPUTS, list | tuple), saved(_OUTPUTS, dict)
+    record.representative_inputs, record.reference_outputs = saved(_INPUTS, list, tuple), saved(_OUTPUTS, dict)
     for name in sorted(members):
         needed = [name, *(f"{name}{suffix}" for suffix in _COMPANIONS[:2])]
         # A name that a record uses for something else has no companions.
