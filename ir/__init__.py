@@ -48,6 +48,7 @@ from .deferred_tensors import in_memory as in_memory
 from .deferred_tensors import is_large as is_large
 from .deferred_tensors import memory_key as memory_key
 from .deferred_tensors import moves_elements as moves_elements
+from .deferred_tensors import sliced_dim as sliced_dim
 from .deprecation import deprecated_names as deprecated_names
 from .diagnostics import ContractError as ContractError
 from .diagnostics import Diagnostic as Diagnostic
