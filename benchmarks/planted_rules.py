@@ -94,7 +94,7 @@ def examined(entry: Mapping[str, Any], runtime: TracedRuntime) -> dict[str, Any]
         start = time.process_time()
         steps = lower_in_steps({"forward": program}, choices)
         if steps.failure is not None:
-            # What a rule makes has to be in the dialect: such an entry is no wrong value.
+            # What a rule makes has to be in the dialect: such an entry would not be a wrong value.
             return {"id": entry["id"], "model": entry["model"], "failure": steps.failure.diagnostics[0].headline()}
         lowered = time.process_time()
         found = gap_to_eager("forward", steps, pytree.tree_leaves(program.example_inputs), runtime=runtime)

@@ -7,8 +7,8 @@ rounds. Ratios are others over ours: above 1 is better for us. Only ours infers 
 and shape of every result against what it replaces, and can undo each application; the handlers of Inductor's patterns
 and the rewriter of FX edit the graph and nothing else. `fx` has modules as torch.export returns them, whose code is
 made again for every rule; `fx-lazy` and all others have modules whose code is made when it is next needed, which
-is not counted. `edits alone` is no engine: it is told the sites and edits the graph, for the part of the cost that is
-FX itself.
+is not counted. `edits alone` is not an engine: it is given the sites and edits the graph, for the part of the cost that
+is FX itself.
 """
 
 from __future__ import annotations

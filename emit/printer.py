@@ -144,7 +144,7 @@ def quoted(text: str) -> str:
 
 
 def plain(name: str) -> str:
-    """Return a name as it is, unless it is no name: very long, or with what a terminal would obey."""
+    """Return a name as it is, unless it is not a name: very long, or with what a terminal would obey."""
     return name if len(name) <= _LONGEST_NAME and name.isprintable() else quoted(name)
 
 
@@ -234,7 +234,7 @@ class MethodListing:
             yield from self._chain(chain)
 
     def _variables(self) -> set[int]:
-        """Return the values that are no tensors but may change while the program runs."""
+        """Return the values that are not tensors but may change while the program runs."""
         changing = set(self.inputs)
         for chain in self.plan.chains:
             for step in chain.instructions:

@@ -70,12 +70,12 @@ def _without_traces(config: pytest.Config) -> Iterator[None]:
     if handler is None:
         yield
         return
-    handler.addFilter(_is_no_trace)
+    handler.addFilter(_is_not_a_trace)
     try:
         yield
     finally:
-        handler.removeFilter(_is_no_trace)
+        handler.removeFilter(_is_not_a_trace)
 
 
-def _is_no_trace(record: logging.LogRecord) -> bool:
+def _is_not_a_trace(record: logging.LogRecord) -> bool:
     return record.name != "torch.__trace"

@@ -155,7 +155,7 @@ def _is_row_major(value: torch.Tensor) -> bool:
 
 
 def _with_ones(argument: Any) -> Any:
-    """Return a tensor of ones for a meta tensor; dividing by ones is no error."""
+    """Return a tensor of ones for a meta tensor; dividing by ones is not an error."""
     if not isinstance(argument, torch.Tensor):
         return argument
     last = sum((size - 1) * stride for size, stride in zip(argument.shape, argument.stride(), strict=True))

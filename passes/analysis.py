@@ -39,8 +39,8 @@ def graph_call_findings(module: GraphModule) -> list[Diagnostic]:
     """List the calls of other graphs that the chain cannot lower, those inside of bodies included.
 
     Returns:
-        A finding EK432 for each operator that calls other graphs and is no `cond`, `map`, `scan` or `while_loop`, and
-        for each call of a graph that another call runs as well, in graph order.
+        A finding EK432 for each operator that calls other graphs and is not a `cond`, `map`, `scan` or `while_loop`,
+        and for each call of a graph that another call runs as well, in graph order.
     """
     return list(_findings(module, set()))
 

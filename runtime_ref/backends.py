@@ -131,7 +131,7 @@ def results_of_delegate(plan: ExecutionPlan, loaded: LoadedDelegate, args: Seque
     """Return those of a call's arguments that are results: the last ones.
 
     Raises:
-        ValueError: There are fewer, or some are no tensors.
+        ValueError: There are fewer, or some are not tensors.
     """
     count = loaded.result_count
     results = args[len(args) - count :] if 0 <= count <= len(args) else ()

@@ -10,7 +10,7 @@ from exirkit.ir import Diagnostic, Location, UsageError
 
 
 class MetadataIndexError(UsageError, IndexError):
-    """There is no such input, output, attribute or arena, or it is no tensor (EK647)."""
+    """There is no such input, output, attribute or arena, or it is not a tensor (EK647)."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class MethodMetadata:
         """Return facts about input `index`.
 
         Raises:
-            MetadataIndexError: EK647 if there is no such input, or it is no tensor.
+            MetadataIndexError: EK647 if there is no such input, or it is not a tensor.
         """
         return self._info("input", self._plan.inputs, index)
 
@@ -96,7 +96,7 @@ class MethodMetadata:
         """Return facts about output `index`.
 
         Raises:
-            MetadataIndexError: EK647 if there is no such output, or it is no tensor.
+            MetadataIndexError: EK647 if there is no such output, or it is not a tensor.
         """
         return self._info("output", self._plan.outputs, index)
 
@@ -125,7 +125,7 @@ class MethodMetadata:
         self._check(what, index, len(indices))
         value = self._plan.values[indices[index]].val
         if not isinstance(value, Tensor):
-            raise self._wrong(f"{what} {index} is no tensor but a {type(value).__name__}", "a tensor")
+            raise self._wrong(f"{what} {index} is not a tensor but a {type(value).__name__}", "a tensor")
         return TensorInfo(value)
 
     def _check(self, what: str, index: int, count: int) -> None:

@@ -578,12 +578,12 @@ def _edge_verifier(config: Any, class_only: bool, exceptions: Any, preserved: An
 def _check_edge_op(op: Any, check_aten: Callable[[Any], None], uses_dim_orders: bool, takes_backend: bool) -> None:
     if isinstance(op, type(alloc)):
         if op.__name__ != "alloc":
-            raise SpecViolationError(_text("EK312", f"{op.__name__} is no operator of the Edge dialect"))
+            raise SpecViolationError(_text("EK312", f"{op.__name__} is not an operator of the Edge dialect"))
         return
     behind = underlying(op)
     if isinstance(op, OpOverload | DefinedOperator):
         if not is_left_to_runtime(op):
-            raise SpecViolationError(_text("EK303", f"{op.name()} is no operator of the Edge dialect"))
+            raise SpecViolationError(_text("EK303", f"{op.name()} is not an operator of the Edge dialect"))
         return
     if behind is op:
         return

@@ -505,7 +505,7 @@ def _operands(
 ) -> Iterator[Diagnostic]:
     if body is None:
         yield graph.finding(
-            "EK330", node, f"{name} of %{node.name} is no graph", expected="a get_attr of a graph module"
+            "EK330", node, f"{name} of %{node.name} is not a graph", expected="a get_attr of a graph module"
         )
         return
     inputs = body.graph.find_nodes(op="placeholder")

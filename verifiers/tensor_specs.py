@@ -150,7 +150,7 @@ def _no_dim_order(graph: ProgramGraph, node: Node, spec: TensorSpec) -> Diagnost
     return graph.finding(
         "EK339",
         node,
-        f"the dim order {spec.dim_order} of %{node.name} is no order of {len(spec.shape)} dims",
+        f"the dim order {spec.dim_order} of %{node.name} is not an order of {len(spec.shape)} dims",
         expected=f"each of {list(range(len(spec.shape)))} once",
     )
 

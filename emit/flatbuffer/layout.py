@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import operator
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
@@ -81,9 +82,9 @@ Flag = Annotated[bool, Field(strict=True), Wire(number_types.BoolFlags)]
 class StreamedBytes(Sequence[int]):
     """Bytes that are made block by block, each time they are read, so that they are never in memory together."""
 
+    @abstractmethod
     def blocks(self) -> Iterator[memoryview]:
         """Yield all bytes in order."""
-        raise NotImplementedError
 
     def __bytes__(self) -> bytes:
         """Return all of them in memory."""
@@ -91,10 +92,10 @@ class StreamedBytes(Sequence[int]):
 
     def __eq__(self, other: object) -> bool:
         """Whether something else has the same bytes; compared block by block."""
-        if self is other:
-            return True
-        if not isinstance(other, bytes | bytearray | memoryview | StreamedBytes) or len(self) != len(other):
-            return False if isinstance(other, bytes | bytearray | memoryview | StreamedBytes) else NotImplemented
+        if not isinstance(other, bytes | bytearray | memoryview | StreamedBytes):
+            return NotImplemented
+        if self is other or len(self) != len(other):
+            return self is other
         at = 0
         for block in self.blocks():
             if bytes(other[at : at + len(block)]) != block:

@@ -164,7 +164,7 @@ def _is_good_without(
         return True
     with applied_companions(mutant):
         without = check(program, compiler=compiler, oracles=options.oracles, seed=seed)
-    # What the compiler rejects and should is no concern of a bug that rejects it too.
+    # What the compiler rejects and should does not concern of a bug that rejects it too.
     return without.is_good and (bool(verdict.failures) or without.unsupported is None)
 
 

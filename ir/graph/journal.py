@@ -255,7 +255,7 @@ class Effect:
 def effect_of(changes: Sequence[Change]) -> Effect:
     """Compare the state before the first of `changes` with the present one.
 
-    A node made and erased again, or an argument changed there and back, is no effect.
+    A node made and erased again, or an argument changed there and back, is not an effect.
     """
     created = {change.node: None for change in changes if isinstance(change, Created)}
     erased = {change.node: None for change in changes if isinstance(change, Erased)}

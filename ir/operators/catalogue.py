@@ -126,7 +126,7 @@ def find_in_place_variant(op: Any) -> OpOverload | None:
 
 
 def writes_in_place(target: Any) -> bool:
-    """Return whether an operator writes into its first argument, which is no `out`, and returns it."""
+    """Return whether an operator writes into its first argument, which is not an `out`, and returns it."""
     schema = getattr(underlying(target), "_schema", None)
     if not isinstance(schema, torch.FunctionSchema) or not schema.arguments or len(schema.returns) != 1:
         return False

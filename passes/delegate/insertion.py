@@ -298,7 +298,7 @@ def _argument(node: Node) -> Any:
 def _no_state(node: Node, tag: str) -> Diagnostic:
     return Diagnostic.of(
         code="EK493",
-        message=f"%{node.name} is tagged {tag!r}, and is no parameter, buffer or constant of the program",
+        message=f"%{node.name} is tagged {tag!r}, and is not a parameter, buffer or constant of the program",
         location=locate(node),
         expected="tags on calls, and on stored tensors that the delegate is to keep",
         hint="leave the tag away: what is handed to a delegate is found from the calls",

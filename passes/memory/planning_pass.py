@@ -57,7 +57,7 @@ class MemoryPlanningPass:
             planned if it and they say so.
 
     Raises:
-        UsageError: EK459, if the alignment is not a positive number; EK467, if limits are no numbers of bytes; EK486,
+        UsageError: EK459, if the alignment is not a positive number; EK467, if limits are not numbers of bytes; EK486,
             if there are two planners, or limits besides those of the policy; EK457, if buffers are to be shared that
             are not planned.
         ModelError: As `load_memory_policy`.

@@ -98,7 +98,7 @@ def with_numbers_as_tensors(module: GraphModule, globs: Sequence[str]) -> GraphM
 
     Args:
         module: What `ExportedProgram.module()` gives.
-        globs: Names of the operators. Their numbers that are no tensors by their schema stay, and integers stay
+        globs: Names of the operators. Their numbers that are not tensors by their schema stay, and integers stay
             integers: a number in an index must not become a float.
     """
     names = full_names(globs)

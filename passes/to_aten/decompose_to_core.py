@@ -266,7 +266,7 @@ class OperatorRecorder(TorchDispatchMode):
             if combine is not None:
                 self._combine(size, combine, size.args)
             elif not (size.is_Symbol and self._solve(size)):
-                raise WholeGraphNeededError(f"the size {size} is no size of an argument")
+                raise WholeGraphNeededError(f"the size {size} is not a size of an argument")
         return self._sizes[size]
 
     def _combine(self, size: sympy.Expr, combine: Callable[[Any, Any], Any], parts: tuple[sympy.Expr, ...]) -> None:

@@ -48,7 +48,7 @@ class Decisions:
 
     Attributes:
         given: Decision by name: one of `WAYS`.
-        scalars: Example values of arguments that are no tensors; literals that are equal take their names.
+        scalars: Example values of arguments that are not tensors; literals that are equal take their names.
         sizes: Names of sizes in the types of tensors, by size.
         taken: Names that mean something else.
         literals: Every literal that was met, by name.
@@ -170,7 +170,7 @@ class Decisions:
         try:
             parse_variable(name, kind)
         except VariableSyntaxError as error:
-            raise _impossible(name, f"{way!r} is no decision: {error.message}") from None
+            raise _impossible(name, f"{way!r} is not a decision: {error.message}") from None
         self.wildcards[name] = kind
         return name
 

@@ -296,7 +296,7 @@ class _Writer:
             return
         op = underlying(node.target)
         if node.op != "call_function" or not hasattr(op, "_schema"):
-            raise _unusable(self.part, f"{node.target} is no operator that rules can name")
+            raise _unusable(self.part, f"{node.target} is not an operator that rules can name")
         if op._schema.is_mutable:
             raise _unusable(self.part, f"it writes to a tensor, with {name_of(op)}")
         arguments = ", ".join(self._arguments(node, op))

@@ -90,7 +90,7 @@ def _programs(bench: RuleTrials) -> Iterator[ExportedProgram]:
         try:
             program, _ = program_of(bench, trial)
         except (CannotRunError, *RAISED):
-            # What torch does not export is no program in which the rule could match.
+            # What torch does not export is not a program in which the rule could match.
             continue
         found += 1
         yield program
@@ -225,7 +225,7 @@ class RuleVerdict:
 
 @dataclass
 class BookVerdict:
-    """What is known of a book: its own diagnostics, those about each rule, and what is no fault but worth knowing."""
+    """What is known of a book: its own diagnostics, those about each rule, and notes."""
 
     file: str
     found: list[Diagnostic] = field(default_factory=list)

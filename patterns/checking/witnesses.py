@@ -164,7 +164,7 @@ def _damaged(file: str, why: str) -> ModelError:
     return ModelError(
         Diagnostic(
             code="EK274",
-            message=f"this is no file of witnesses: {why}",
+            message=f"this is not a file of witnesses: {why}",
             location=Location(file=file),
             hint="write it again with `exirkit rule check BOOK --witnesses FILE --update`",
         )

@@ -283,7 +283,7 @@ class GraphBuilder:
 
     def _usable(self, node: Node) -> Node:
         if node._erased or node.graph is not self.editor.graph:
-            raise ExpressionError(f"%{node.name} is no node of the graph that is rewritten")
+            raise ExpressionError(f"%{node.name} is not a node of the graph that is rewritten")
         if not node < self.before:
             raise ExpressionError(f"%{node.name} is computed later than the replacement stands")
         return node

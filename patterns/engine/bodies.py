@@ -22,7 +22,7 @@ def make_run(builder: GraphBuilder, op: ControlFlow, args: Sequence[Any]) -> Nod
     """Make a call of control flow with the graphs of its bodies.
 
     Raises:
-        ExpressionError: It cannot be: an operand is no tensor, or branches give different results.
+        ExpressionError: It cannot be: an operand is not a tensor, or branches give different results.
     """
     given = dict(zip((one.name for one in op._schema.arguments), args, strict=True))
     operands = [[builder.node_of(one) for one in given[name]] for name in op.lists]

@@ -382,7 +382,7 @@ class ProgramFacts:
             node = waiting.popleft()
             if node is a:
                 return known[node]
-            # Taking one result of several is no call.
+            # Taking one result of several is not a call.
             steps = known[node] + (node.target is not operator.getitem)
             for one in node.all_input_nodes:
                 if one not in known:

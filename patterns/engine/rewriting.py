@@ -393,7 +393,7 @@ class _Run:
             for node in reached:
                 if node.op == "call_function" and node not in dirty:
                     dirty[node] = away
-                # A value that very many use, such as a mask, is no reason to visit all of them again.
+                # A value that very many use, such as a mask, is not a reason to visit all of them again.
                 for user in node.users if len(node.users) <= 256 else ():
                     if user not in dirty:
                         following[user] = None

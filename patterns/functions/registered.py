@@ -62,7 +62,7 @@ def predicate(name: str, *, pure: bool, reads_values: bool = False) -> Callable[
     """Make a Python function a word of conditions.
 
     The function is called with what the rule writes: numbers, lists, and tensors, of which dtype and sizes are known.
-    A condition that the sizes do not decide is no match: none is ever fixed.
+    A condition that the sizes do not decide is not a match: none is ever fixed.
 
     Args:
         name: As rules write it.

@@ -367,7 +367,7 @@ def compose(p: Sequence[int], q: Sequence[int]) -> list[int]:
 def inverse(p: Sequence[int]) -> list[int]:
     """Permutation that undoes p."""
     if not is_perm(p):
-        raise ValueError(f"{list(p)} is no permutation")
+        raise ValueError(f"{list(p)} is not a permutation")
     return [list(p).index(i) for i in range(len(p))]
 
 

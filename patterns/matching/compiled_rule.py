@@ -543,7 +543,7 @@ def _check_known(uses: Iterable[str], given: set[str], text: SourceText, scope: 
         if name.endswith(".links") and base in given:
             message, hint = f"{base} is not a chain", f"{base} = chain(l, [ops]) has links"
         elif name.endswith(".alt") and base in given:
-            message, hint = f"{base} is no alternative", f"{base} = alt(tag=...) has a tag"
+            message, hint = f"{base} is not an alternative", f"{base} = alt(tag=...) has a tag"
         elif name in scope.variables:
             message, hint = f"{name!r} is declared, but the pattern does not bind it", "use it in `match`"
         else:

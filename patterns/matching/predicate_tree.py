@@ -61,7 +61,7 @@ Question = tuple[frozenset[Any], frozenset[Any]]
 """Operators that a call may have whose arguments are asked about too, and others that it may have."""
 
 Asked = dict[Path, "Question | Check | Named"]
-"""What one way of matching asks by place: operators of calls, checks of what is no call of the pattern, and names."""
+"""What one way of matching asks by place: operators of calls, checks of what the pattern does not call, and names."""
 
 Placed = tuple[Path, "Check | JointGuard", tuple[Path, ...]]
 """The place of the value that a check is about, the check, and the places of further values."""

@@ -1,4 +1,4 @@
-"""Matching values of the program that are no results of calls."""
+"""Matching values of the program that are not results of calls."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def define_operator(
     unknown = sorted(program.uses - set(arguments))
     if unknown:
         scope.complain(
-            text, "EK212", f"{unknown[0]!r} is no argument of {name}", None, f"it has {', '.join(arguments)}"
+            text, "EK212", f"{unknown[0]!r} is not an argument of {name}", None, f"it has {', '.join(arguments)}"
         )
         return None
     made = _register(name, definition, program, schema, scope)
@@ -341,7 +341,7 @@ def operators_offered(namespace: str) -> Mapping[str, Operator]:
     or what YAML would say of them.
 
     Raises:
-        UsageError: The plug-in cannot be loaded; EK233, it is no mapping.
+        UsageError: The plug-in cannot be loaded; EK233, it is not a mapping.
         ModelError: Its definitions are wrong.
     """
     if namespace not in find_plugins(OPERATORS):

@@ -61,7 +61,7 @@ class OperatorTable:
             return control_flow
         parts = dotted.split(".")
         if len(parts) not in (2, 3) or not all(part.isidentifier() for part in parts):
-            raise UnknownNameError(f"{dotted!r} is no operator", "operators are written aten.add.Tensor")
+            raise UnknownNameError(f"{dotted!r} is not an operator", "operators are written aten.add.Tensor")
         namespace, name, *overload = parts
         offered = self._offered(dotted, namespace)
         if offered is not None:

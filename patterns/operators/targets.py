@@ -57,7 +57,7 @@ def work_of(node: Node) -> Work | None:
 
     Returns:
         The work; sizes that vary count as large as they were when the program was exported. None where sizes are
-        not known at all, or the value is no tensor.
+        not known at all, or the value is not a tensor.
     """
     op = underlying(node.target)
     if not isinstance(op, OpOverload):
@@ -263,7 +263,7 @@ class Target(Strict):
         """Return the estimated time of a call in a graph in nanoseconds.
 
         Infinite for an operator that the target has no kernel for; not a number where sizes are not known. What
-        is no call of an operator costs nothing.
+        is not a call of an operator costs nothing.
         """
         op = underlying(node.target)
         if node.op != "call_function" or not hasattr(op, "_schema"):
@@ -329,7 +329,7 @@ def _wrong(name: str, message: str, hint: str) -> UsageError:
     return UsageError(
         Diagnostic(
             code="EK209",
-            message=f"this is no target description: {message}",
+            message=f"this is not a target description: {message}",
             location=Location(file=name),
             hint=hint,
         )

@@ -76,7 +76,7 @@ def has_decomposition(op: Operator) -> bool:
 
 @cache
 def _table(ops: tuple[OpOverload, ...]) -> dict[Any, Callable[..., Any]]:
-    # Operators without a decomposition are no error for torch; composite ones are not in its tables.
+    # Operators without a decomposition are not an error for torch; composite ones are not in its tables.
     found: dict[Any, Callable[..., Any]] = get_decompositions(list(ops))
     return found
 

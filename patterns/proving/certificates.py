@@ -115,7 +115,7 @@ def read_certificates(data: bytes, file: str) -> CertificateBook:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
-        message = f"{file} is no file of certificates: {where + ': ' if where else ''}{first['msg']}"
+        message = f"{file} is not a file of certificates: {where + ': ' if where else ''}{first['msg']}"
         hint = "make it again: exirkit rule prove BOOK --certificates FILE --update"
         raise ModelError([Diagnostic(code="EK281", message=message, hint=hint)]) from None
 

@@ -261,7 +261,7 @@ class _Attempt:
             raise _DiffersError(f"{len(found)} results in place of {len(expected)}", _model(path), names, path)
         for one, other in zip(expected, found, strict=True):
             if not isinstance(one, SymbolicTensor) or not isinstance(other, SymbolicTensor):
-                raise UnsupportedError("a result that is no tensor")
+                raise UnsupportedError("a result that is not a tensor")
             self._compare_results(path, names, one, other)
 
     def _compare_results(self, path: Path, names: Mapping[str, Any], one: Any, other: Any) -> None:

@@ -174,7 +174,7 @@ def compile_body(node: ast.Lambda, calls: ProgramCalls, compiler: ExpressionComp
     """Compile `lambda x, *rest: ...` in a replacement.
 
     Raises:
-        ExpressionError: It is no body.
+        ExpressionError: It is not a body.
     """
     if not calls.allows_operators:
         raise ExpressionError("bodies belong into `match` and `replace`", node)

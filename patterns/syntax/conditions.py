@@ -1,4 +1,4 @@
-"""Conditions in the language of rules for what is no rule: a policy that asks for properties of one value."""
+"""Conditions in the language of rules for what is not a rule: a policy that asks for properties of one value."""
 
 from __future__ import annotations
 

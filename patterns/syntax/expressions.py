@@ -49,7 +49,7 @@ def truth(value: Any) -> Truth:
     if isinstance(value, Undecided):
         return value
     if isinstance(value, torch.Tensor):
-        raise TypeError("a tensor is no condition; say all_eq, all_in or finite")
+        raise TypeError("a tensor is not a condition; say all_eq, all_in or finite")
     return bool(value)
 
 
@@ -184,7 +184,7 @@ def parse_expression(text: str) -> ast.expr:
     """Parse one expression.
 
     Raises:
-        ExpressionError: It is no expression; `node` is a `SyntaxPlace`.
+        ExpressionError: It is not an expression; `node` is a `SyntaxPlace`.
     """
     return _parsed(text, "eval").body  # type: ignore[no-any-return]
 

@@ -437,7 +437,7 @@ class Sampler:
 
     Raises:
         VariableSyntaxError: The types do not go together.
-        ExpressionError: A text in `gen` is no condition.
+        ExpressionError: A text in `gen` is not a condition.
     """
 
     def __init__(

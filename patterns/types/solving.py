@@ -99,7 +99,7 @@ class Recipes:
         """Take what can be made by construction from a conjunction; the rest is for `condition`.
 
         Raises:
-            ExpressionError: The text is no expression.
+            ExpressionError: The text is not an expression.
         """
         self._learn(parse_expression(text))
 

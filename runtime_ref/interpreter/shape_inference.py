@@ -90,7 +90,7 @@ def _to_meta(argument: Any) -> Any:
 
 
 def _to_ones(argument: Any) -> Any:
-    """Return ones for a tensor: dividing by them is no error, and they are good indices wherever 1 is one."""
+    """Return ones for a tensor: dividing by them is not an error, and they are good indices wherever 1 is one."""
     if isinstance(argument, torch.Tensor):
         return torch.ones(argument.shape, dtype=argument.dtype)
     if isinstance(argument, list):

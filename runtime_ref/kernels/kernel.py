@@ -122,7 +122,7 @@ def _decode_layout(number: int) -> torch.layout:
 
 def _decode_memory_format(number: int) -> torch.memory_format:
     if number not in _MEMORY_FORMATS:
-        raise ValueError(f"{number} is no memory format")
+        raise ValueError(f"{number} is not a memory format")
     return _MEMORY_FORMATS[number]
 
 

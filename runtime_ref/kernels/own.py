@@ -132,7 +132,7 @@ def _et_copy_index(copy_to: TensorCell, copy_from: TensorCell, index: int) -> No
     target.copy_(row)
 
 
-# A view writes to no memory: `out` is no out argument but a cell that will show the memory of `self`.
+# A view writes to no memory: `out` is not an out argument but a cell that will show the memory of `self`.
 _ET_VIEW: Final = "executorch_prim::et_view(Tensor self, int[] size, Tensor out) -> ()"
 _ET_COPY_INDEX: Final = "executorch_prim::et_copy_index.tensor(Tensor(a!) copy_to, Tensor copy_from, int index) -> ()"
 

@@ -5,7 +5,7 @@ ever writes to. Which value it shows is not in the file, so it is found from the
 
 Every write to a tensor gets a number, and the shadow of an arena holds for each byte the number of the last write
 to it. What number a tensor's bytes must have is known to its `Owner`; views of one tensor share a owner. Number 0
-is no write: poison.
+is not a write: poison.
 """
 
 from __future__ import annotations

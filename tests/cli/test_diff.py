@@ -47,7 +47,7 @@ def test_one_method(invoke: Invoke, program_file: Path) -> None:
     assert invoke("diff", program_file, program_file, "--method", "forward").exit_code == 0
 
 
-def test_what_is_no_program(invoke: Invoke, program_file: Path, tmp_path: Path) -> None:
+def test_what_is_not_a_program(invoke: Invoke, program_file: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.pte"
     other.write_bytes(b"nothing of a program")
     result = invoke("diff", program_file, other)

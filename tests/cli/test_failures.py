@@ -75,7 +75,7 @@ def test_files_without_permission(invoke: Invoke, program_file: Path) -> None:
     ids=["empty", "zip", "another version"],
 )
 @pytest.mark.parametrize("command", ["run", "inspect"])
-def test_files_that_are_no_programs(invoke: Invoke, tmp_path: Path, command: str, content: bytes, code: str) -> None:
+def test_files_that_are_not_programs(invoke: Invoke, tmp_path: Path, command: str, content: bytes, code: str) -> None:
     (tmp_path / "x.pte").write_bytes(content)
     fails(invoke, command, "x.pte", code=code, exit_code=1)
 

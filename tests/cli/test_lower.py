@@ -115,7 +115,7 @@ def test_segments_are_aligned(invoke: Invoke, model_file: Path, tmp_path: Path) 
         assert file.header.segment_base_offset % 4096 == 0
 
 
-def test_a_segment_alignment_that_is_no_power_of_two(invoke: Invoke, model_file: Path, tmp_path: Path) -> None:
+def test_a_segment_alignment_that_is_not_a_power_of_two(invoke: Invoke, model_file: Path, tmp_path: Path) -> None:
     result = invoke("lower", "models.py:tiny", "-o", "tiny.pte", "--segment-alignment", "48")
     assert result.exit_code == 2
     assert "segment_alignment is 48" in result.stderr

@@ -191,7 +191,7 @@ class TestInputsAndOutputs:
         values = [shown(plan.values[one]) for one in plan.outputs[1:]]
         assert values == [("Int", 3), ("Double", 2.5), ("Bool", True), ("Null",), ("Int", 2)]
 
-    def test_mutations_are_no_outputs(self) -> None:
+    def test_mutations_are_not_outputs(self) -> None:
         class Both(torch.nn.Module):
             total: torch.Tensor
 
@@ -331,7 +331,7 @@ class TestLayouts:
 
 
 class TestViews:
-    def test_static_views_are_no_instruction(self) -> None:
+    def test_static_views_are_not_instruction(self) -> None:
         plan = plan_of(emitted(lambda x: (x * 2.0).view(6).unsqueeze(0) + 1.0, torch.rand(2, 3)))
         assert [name for name, _ in calls(plan)] == ["aten::mul.out", "aten::add.out"]
         product, view = calls(plan)[0][1][-1], calls(plan)[1][1][0]
@@ -454,7 +454,7 @@ class TestRejections:
         with pytest.raises(ContractError, match="EK550"):
             emit_program(program)
 
-    def test_a_method_that_is_no_program(self) -> None:
+    def test_a_method_that_is_not_a_program(self) -> None:
         with pytest.raises(UsageError, match="EK559"):
             emit_program({"forward": 3})  # type: ignore[dict-item]
 

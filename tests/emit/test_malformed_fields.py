@@ -89,7 +89,7 @@ def test_vector_past_the_end(count: int) -> None:
     check(changed(TENSOR, position, struct.pack("<I", count)), "EK509", f"{VALUE}.sizes", position)
 
 
-def test_text_that_is_no_unicode() -> None:
+def test_text_that_is_not_a_unicode() -> None:
     position = TENSOR.index(b"method")
     check(changed(TENSOR, position + 2, b"\xff"), "EK514", "execution_plan[0].name", position + 2)
 

@@ -60,7 +60,7 @@ def test_absent_names_say_what_to_use_instead() -> None:
     assert "torch.export.export" in str(raised.value)
 
 
-def test_unknown_names_are_no_attributes() -> None:
+def test_unknown_names_are_not_attributes() -> None:
     tree = importlib.import_module("exirkit.exir.pass_base")
     assert not hasattr(tree, "ExportPasses")
     with pytest.raises(AttributeError, match="did you mean ExportPass"):

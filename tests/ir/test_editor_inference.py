@@ -25,7 +25,7 @@ def editor() -> GraphEditor:
 
 
 class Counting:
-    """A call target that says how often it was run; it is no operator, so nothing remembers its results."""
+    """A call target that says how often it was run; it is not an operator, so nothing remembers its results."""
 
     __name__ = "counting"
 

@@ -312,7 +312,7 @@ class TestRemoval:
             editor.remove_input(count)
         assert caught.value.code == "EK115"
 
-    def test_of_several_is_all_or_nothing_for_those_that_are_no_tensors(self, editor: GraphEditor) -> None:
+    def test_of_several_is_all_or_nothing_for_those_that_are_not_tensors(self, editor: GraphEditor) -> None:
         before = exact(editor.program)
         with pytest.raises(UsageError):
             editor.remove_inputs([node(editor.program, "p_unused"), node(editor.program, "p_linear_bias")])

@@ -75,7 +75,7 @@ RAW: list[Callable[[GraphEditor, Node], None]] = [
 
 @some
 @given(name=st.sampled_from(PROGRAMS), data=st.data())
-def test_edits_of_the_editor_are_no_findings(name: str, data: st.DataObject) -> None:
+def test_edits_of_the_editor_are_not_findings(name: str, data: st.DataObject) -> None:
     editor = GraphEditor(sample(name))
     with suppress(DiagnosticError), editor.transaction("history"):
         RandomEdits(editor, lambda below: data.draw(st.integers(0, below - 1))).run(3)

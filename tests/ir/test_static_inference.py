@@ -72,7 +72,7 @@ def said(mode: Any, node: Node) -> Any:
     return infer_static_value(mode, node.target, node.args, node.kwargs) if node.op == "call_function" else None
 
 
-def test_the_results_are_no_arguments() -> None:
+def test_the_results_are_not_arguments() -> None:
     mode = FakeTensorMode()
     with mode:
         given = torch.empty(3, 4)

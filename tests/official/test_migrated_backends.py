@@ -74,7 +74,7 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 def _not_ahead_of_time(folder: str, names: list[str]) -> set[str]:
-    """Return what is no part of compiling: tests, sources of runtimes, and caches."""
+    """Return what is not part of compiling: tests, sources of runtimes, and caches."""
     suffixes = (".py", ".fbs", ".yaml", ".json", ".so")
     return {
         name

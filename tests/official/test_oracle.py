@@ -180,7 +180,7 @@ def test_metadata_of_every_method(official_runtime: OfficialRuntime, official_ex
 
 @executorch
 @pytest.mark.slow
-def test_metadata_of_values_that_are_no_tensors(official_runtime: OfficialRuntime, official_export: Export) -> None:
+def test_metadata_of_values_that_are_not_tensors(official_runtime: OfficialRuntime, official_export: Export) -> None:
     inputs = official_runtime.metadata(official_export("plain_values"))["forward"].inputs
     assert [value is not None for value in inputs] == [True, False, False, False]
 

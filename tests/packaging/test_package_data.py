@@ -1,4 +1,4 @@
-"""Files that are no Python and that the package reads are in the wheel."""
+"""Files that are not Python and that the package reads are in the wheel."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ def test_one_element_stands_for_two() -> None:
     assert not list(wrong_about_pairs(shipped_facts()))
 
 
-def test_a_list_that_is_no_pair_is_found() -> None:
+def test_a_list_that_is_not_a_pair_is_found() -> None:
     wrong = planted(pairs={"aten.conv2d.default": ["stride"], "aten.adaptive_avg_pool2d.default": ["output_size"]})
     assert list(wrong_about_pairs(wrong)) == ["aten.adaptive_avg_pool2d.default: output_size"]
 

@@ -47,7 +47,7 @@ def test_diagnostics_point_into_the_source() -> None:
     assert place.text[place.column - 1 :].startswith("aten.rellu.default")
 
 
-def test_a_class_that_is_no_rule() -> None:
+def test_a_class_that_is_not_a_rule() -> None:
     with pytest.raises(UsageError, match="EK207"):
         PythonBook().rule("empty")(type("Empty", (), {}))
 

@@ -64,7 +64,7 @@ def test_folding_normalisation_into_a_convolution() -> None:
     report = RuleEngine(rule_files.book("example_rules").rules).run(editor)
     assert report.applied == {"fold.conv_bn": 1}
     assert targets(editor.program) == ["convolution"]
-    # What only the normalisation used is no part of the program any more; the counter was unused before too.
+    # What only the normalisation used is not part of the program any more; the counter was unused before too.
     stored = [spec.target for spec in editor.program.graph_signature.input_specs if spec.target is not None]
     assert stored == ["norm.num_batches_tracked", "_fold_conv_bn_constant", "_fold_conv_bn_constant_1"]
     assert set(editor.program.state_dict) == {"norm.num_batches_tracked"}
@@ -238,7 +238,7 @@ EXPAND = """
 
 @pytest.mark.parametrize("is_same", [True, False])
 def test_sizes_that_vary(is_same: bool) -> None:
-    """A guard that the sizes do not decide is no match, and nothing fixes a size."""
+    """A guard that the sizes do not decide is not a match, and nothing fixes a size."""
     x, y = torch.randn(4, 3), torch.randn(5, 3)
 
     def expand(_: Any, x: torch.Tensor, y: torch.Tensor) -> Any:

@@ -73,7 +73,7 @@ def test_rule_fires_where_the_one_before_does_not_match(wide: str) -> None:
     assert not [one for one in said(wide, NEG) if one.startswith("EK243")]
 
 
-def test_repeated_variable_is_no_general_case() -> None:
+def test_repeated_variable_is_not_a_general_case() -> None:
     same = rule("same", "aten.mul.Tensor(x, x)", "aten.pow.Tensor_Scalar(x, 2)", more=", priority: 1")
     two = rule("two", "aten.mul.Tensor(x, y)", "aten.mul.Tensor(y, x)", 'x: "f32 [*S]", y: "f32 [*S]"')
     assert not [one for one in said(same, two) if one.startswith("EK243")]
@@ -158,11 +158,11 @@ BOUNDED = rule(
     [[TWICE, THRICE], [ALPHA], [NEG_NEG, NEG_RELU], [BOUNDED]],
     ids=["another number", "guard about a number", "smaller", "declared"],
 )
-def test_what_ends_is_no_cycle(rules: list[str]) -> None:
+def test_what_ends_is_not_a_cycle(rules: list[str]) -> None:
     assert not said(*rules)
 
 
-def test_rules_that_only_move_calls_are_no_error() -> None:
+def test_rules_that_only_move_calls_are_not_error() -> None:
     before, after = (
         "aten.neg.default(aten.permute_copy.default(x, p))",
         "aten.permute_copy.default(aten.neg.default(x), p)",

@@ -202,7 +202,7 @@ def test_results_and_dims() -> None:
         ({"softmax_dm": "exact"}, "did you mean softmax_dim?"),
         ({"softmax_dim": "default"}, "is not the default"),
         ({"softmax_dim": "sizes"}, "has no size"),
-        ({"softmax_dim": "flaot"}, "is no decision"),
+        ({"softmax_dim": "flaot"}, "is not a decision"),
         ({"new_softmax_dim": "any"}, "it is in the replacement"),
     ],
 )

@@ -134,7 +134,7 @@ def test_an_operator_with_a_schema_needs_only_its_name(library: torch.library.Li
     x = torch.randn(3)
     torch.testing.assert_close(torch.ops.bound_foo.scaled.by(x, 2.0), -2 * x)
     assert "bound_foo.scaled.by" in bound_book().require_valid().operators
-    # Again is no mistake: what has a kernel keeps it.
+    # Again is not a mistake: what has a kernel keeps it.
     bind_pattern_to_op(library, "scaled.by")(pattern)
 
 

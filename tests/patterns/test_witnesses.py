@@ -104,7 +104,7 @@ def test_a_guard_that_is_needed_is_not_called_profit(kind: str) -> None:
         assert verdict.is_accepted == (not is_strict)
 
 
-def test_questions_about_the_graph_are_no_labels() -> None:
+def test_questions_about_the_graph_are_not_labels() -> None:
     text = BOOK.replace('"n == 2", why', "\"n == 2 and not target.has('pow')\", kind: target, why")
     (verdict,) = check_book(parse_book(text), trials=5, is_strict=True).rules
     assert [one.outcome for one in verdict.near_misses if one.what == "guard"] in ([], ["structural"])

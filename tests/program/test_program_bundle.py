@@ -188,7 +188,7 @@ def test_damaged_bundles_give_one_error_and_nothing_is_unpickled(
         for _ in range(drawn.randrange(1, 4)):
             broken[drawn.randrange(len(broken))] = drawn.randrange(256)
         bad.write_bytes(bytes(broken[: drawn.choice((len(broken), drawn.randrange(len(broken))))]))
-        # A damaged name of a member leaves every check sum right: such a bundle is read or refused.
+        # A damaged name of a member leaves every check sum right: such a bundle is read or rejected.
         with pytest.raises(UsageError, match="EK772") if not _is_readable(bad) else suppress(UsageError):
             read_bundle(bad)
     for name in document["programs"]["run"]["state"]:

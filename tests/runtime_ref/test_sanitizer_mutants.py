@@ -56,7 +56,7 @@ class Lowered:
         return self.file.program.execution_plan[0]
 
     def planned(self) -> list[int]:
-        """Return the values with a place that are no views."""
+        """Return the values with a place that are not views."""
         return [
             index for index in range(len(self.plan.values)) if bytes_of(self.plan, index) and index not in self.views
         ]

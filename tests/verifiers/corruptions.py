@@ -411,7 +411,7 @@ def branch_that_returns_more(_: ExportedProgram, module: GraphModule) -> tuple[s
 
 
 @breaks_call("EK332", *EVERYWHERE, depths=(0, 1), call="cond")
-def condition_that_is_no_truth(node: Node) -> None:
+def condition_that_is_not_a_truth(node: Node) -> None:
     condition: Any = node.args[0]
     node.args = (condition.args[0], *node.args[1:])
 

@@ -78,7 +78,7 @@ def test_conditions_are_found_that_tell_calls_apart() -> None:
     assert not found.unexplained
 
 
-def test_what_a_taken_call_breaks_is_no_condition() -> None:
+def test_what_a_taken_call_breaks_is_not_a_condition() -> None:
     tried = [Tried(call(rank, pad), pad >= 0) for rank in range(1, 7) for pad in range(-3, 4)] * 3
     tried.append(Tried(call(3, -2), True))
     found = infer(tried)

@@ -49,7 +49,7 @@ def official_module(name: str) -> Any:
 
 
 def verdict(verifier: Any, program: Any) -> bool:
-    """Return whether a verifier accepts; the official ones fail in other ways, too, which is no acceptance."""
+    """Return whether a verifier accepts; the official ones fail in other ways, too, which is not acceptance."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

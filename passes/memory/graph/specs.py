@@ -38,7 +38,7 @@ class SpecRoles:
     """What the specs that own memory are to a graph; views count as their owners.
 
     Attributes:
-        owners: Every spec of the graph that is no view, in order of appearance, with the first node that has it.
+        owners: Every spec of the graph that is not a view, in order of appearance, with the first node that has it.
         constants: Parameters, constants and buffers that nothing mutates.
         state: Buffers and parameters that the program mutates.
         inputs: User inputs, mutated or not.
@@ -205,7 +205,7 @@ class AllocationPolicy:
     mutable_buffers: bool = True
 
     def covers(self, spec: TensorSpec, roles: SpecRoles) -> bool:
-        """Return whether the memory of a spec, which is no view, is planned; that of constants never is."""
+        """Return whether the memory of a spec, which is not a view, is planned; that of constants never is."""
         if spec in roles.constants:
             return False
         if spec in roles.state:

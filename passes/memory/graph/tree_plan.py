@@ -119,7 +119,7 @@ class TreeConflicts:
 
 
 def _is_silent(node: Node) -> bool:
-    """Return whether a node is no instruction: it touches no bytes."""
+    """Return whether a node is not an instruction: it touches no bytes."""
     return node.target is alloc or (node.target is operator.getitem and bool(node_specs(node)))
 
 

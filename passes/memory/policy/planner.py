@@ -157,7 +157,7 @@ class GraphAnswers:
         return not isinstance(x, Node) or (isinstance(spec, TensorSpec) and spec in self._roles.constants)
 
     def value(self, x: Any) -> torch.Tensor | None:
-        """Return nothing: what has a place in an arena is no constant."""
+        """Return nothing: what has a place in an arena is not a constant."""
         return None
 
     def users(self, x: Any) -> int:

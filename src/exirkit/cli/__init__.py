@@ -10,7 +10,7 @@ import sys
 
 def main() -> None:
     """Run the command that `sys.argv` names and leave with its exit code; see `exirkit --help`."""
-    # Even the import of the command line can be interrupted, and that is no reason for a traceback.
+    # Even the import of the command line can be interrupted, and that is not a reason for a traceback.
     try:
         from .root import app, load_commands
 

@@ -53,7 +53,7 @@ def generate_memory_trace(
         ommit_metadata: Leave out operator, module, source lines and size.
 
     Raises:
-        UsageError: EK733, it is no lowered program; EK703, there is no such method; EK734, no memory is planned.
+        UsageError: EK733, it is not a lowered program; EK703, there is no such method; EK734, no memory is planned.
         OSError: The file cannot be written.
 
     Source: `generate_memory_trace` of the ExecuTorch documentation; the spelling of the last argument is part of it.

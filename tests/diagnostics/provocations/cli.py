@@ -216,7 +216,7 @@ def model_that_cannot_be_exported(_: Path) -> None:
 
 
 @provokes("EK718")
-def archive_that_is_no_program(scratch: Path) -> None:
+def archive_that_is_not_a_program(scratch: Path) -> None:
     path = scratch / "model.pt2"
     path.write_bytes(b"nothing")
     load_exported(path)

@@ -162,7 +162,7 @@ def run_silently(load: Any) -> None:
 @provokes("EK627")
 def payload_that_is_rejected(_: Path) -> None:
     def load(context: DelegateContext) -> LoadedDelegate:
-        raise ValueError(f"{context.processed!r} is no music")
+        raise ValueError(f"{context.processed!r} is not valid")
 
     run_silently(load)
 

@@ -39,7 +39,7 @@ _SHOWN = {
     "EK329": ("size_that_was_asked_for_its_number", "edge"),
     "EK330": ("operand_missing", "edge"),
     "EK331": ("branch_of_another_dtype", "edge"),
-    "EK332": ("condition_that_is_no_truth", "edge"),
+    "EK332": ("condition_that_is_not_a_truth", "edge"),
     "EK333": ("carry_of_another_dtype", "loops"),
     "EK334": ("result_of_branches_recorded_wrong", "edge"),
     "EK335": ("out_argument_left_out", "executorch"),

@@ -173,7 +173,7 @@ def number_too_large_for_its_field(_: Path) -> None:
 
 
 @provokes("EK521")
-def alignment_that_is_no_power_of_two(_: Path) -> None:
+def alignment_that_is_not_a_power_of_two(_: Path) -> None:
     lay_out(small(), segment_alignment=48)
 
 

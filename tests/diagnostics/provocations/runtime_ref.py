@@ -210,7 +210,7 @@ def delegate_that_cannot_run(_: Path) -> None:
 
 
 @provokes("EK622")
-def result_that_is_no_out_argument(_: Path) -> None:
+def result_that_is_not_an_out_argument(_: Path) -> None:
     made, x, y = negation()
     made.call("aten::neg.out", x, y, x)
     verify(made)

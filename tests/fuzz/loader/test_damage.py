@@ -113,7 +113,7 @@ def test_damage_is_of_all_kinds_and_repeats() -> None:
     assert len(ends) > 15
 
 
-def test_too_much_memory_is_no_error_of_the_loader(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_much_memory_is_not_an_error_of_the_loader(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("exirkit.fuzz.loader.contract.limit_addresses", lambda _nbytes: None)
     monkeypatch.setattr("exirkit.fuzz.loader.contract.forget_peak", lambda: None)
     peaks = iter((0, 1 << 20))

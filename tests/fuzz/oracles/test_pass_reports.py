@@ -93,7 +93,7 @@ def test_a_pass_of_the_chain_whose_report_is_false(monkeypatch: pytest.MonkeyPat
     assert [one.stage for one in verdict.failures] == ["promote-types"]
 
 
-def test_what_is_no_finding() -> None:
+def test_what_is_not_a_finding() -> None:
     claims = ExirkitCompiler(level=0, passes=(claims_a_change,))
     assert check(PROGRAM, compiler=claims, oracles=ORACLES, seed=1).is_good
     others = ExirkitCompiler(level=0, passes=(hides_its_change,))

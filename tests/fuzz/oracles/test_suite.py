@@ -98,7 +98,7 @@ def test_the_official_runtime_and_exporter_agree() -> None:
     assert set(official.not_run) == {"other-memory-plan", "byte-round-trip", "truthful-passes"}
 
 
-def test_what_the_chain_declines_is_no_failure() -> None:
+def test_what_the_chain_declines_is_not_a_failure() -> None:
     verdict = check(NO_CORE_OPERATOR)
     assert verdict.is_good
     assert verdict.unsupported == "EK301"
@@ -159,7 +159,7 @@ MEMORY_OF_THE_CALLER = TEXTS["memory_of_the_caller"]
 
 
 @pytest.mark.parametrize("plans_outputs", [True, False])
-def test_memory_that_the_caller_provides_is_no_false_alarm(plans_outputs: bool) -> None:
+def test_memory_that_the_caller_provides_is_not_a_false_alarm(plans_outputs: bool) -> None:
     compiler = ExirkitCompiler(alloc_graph_input=False, alloc_graph_output=plans_outputs)
     verdict = check(parse_program(MEMORY_OF_THE_CALLER), compiler=compiler)
     assert verdict.is_good, verdict.failures

@@ -125,7 +125,7 @@ def test_symbols_that_no_node_computes() -> None:
 
 
 @pytest.mark.parametrize("ask", [bool, int, float, range])
-def test_symbolic_values_are_no_numbers(ask: Callable[[Any], Any]) -> None:
+def test_symbolic_values_are_not_numbers(ask: Callable[[Any], Any]) -> None:
     def hook(pass_: ExportPass, value: Any, meta: NodeMetadata) -> Any:
         size = pass_.call_size_operator(value, 0, meta)
         assert isinstance(size, ProxyValue)

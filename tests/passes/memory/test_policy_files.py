@@ -186,7 +186,7 @@ def test_every_key_is_described() -> None:
         assert all(each["description"] for each in entry["properties"].values())
 
 
-def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+def test_bytes_that_are_not_text(tmp_path: Path) -> None:
     path = tmp_path / "board.yaml"
     path.write_bytes(b"policy: 1\nname: \xff\n")
     with pytest.raises(ModelError) as caught:

@@ -120,7 +120,7 @@ def test_what_is_not_read(text: str) -> None:
     assert only(text).code == "EK470"
 
 
-def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+def test_bytes_that_are_not_text(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_bytes(b"pipeline: \xff")
     with pytest.raises(ModelError, match="EK470"):

@@ -68,7 +68,7 @@ class TestBounds:
         assert "dim 1" in caught.value.diagnostics[1].message
         assert 'dynamic_shapes={"y": {1: Dim(' in str(caught.value.diagnostics[1].hint)
 
-    def test_the_example_is_no_bound(self) -> None:
+    def test_the_example_is_not_a_bound(self) -> None:
         class Id(torch.nn.Module):
             def forward(self, x: torch.Tensor) -> torch.Tensor:
                 return x + 1

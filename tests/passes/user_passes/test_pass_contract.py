@@ -192,7 +192,7 @@ def test_passes_of_other_kinds_declare_it_too(program: ExportedProgram) -> None:
     assert changed.graph.output_node().args[0][-1].meta["val"].dtype == torch.float64
 
 
-def test_sizes_that_are_equal_by_algebra_are_no_change() -> None:
+def test_sizes_that_are_equal_by_algebra_are_not_change() -> None:
     class Twice(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> Any:
             return torch.cat([x, x])

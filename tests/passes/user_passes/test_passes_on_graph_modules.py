@@ -146,7 +146,7 @@ def test_programs_bare(rules: ApplyRules) -> None:
     assert len(changed.graph.nodes) == len(result.exported_program.graph.nodes)
 
 
-def test_inputs_of_a_graph_are_no_constants_and_the_report_says_so(rules: ApplyRules) -> None:
+def test_inputs_of_a_graph_are_not_constants_and_the_report_says_so(rules: ApplyRules) -> None:
     program = torch.export.export(Scaled().eval(), (X,))
     result = rules(program.graph_module)
     assert rules.report is not None
@@ -158,7 +158,7 @@ def test_inputs_of_a_graph_are_no_constants_and_the_report_says_so(rules: ApplyR
     assert [node.name for node in result.graph_module.graph.find_nodes(op="placeholder")] == inputs
 
 
-def test_what_a_graph_writes_to_is_no_constant(rules: ApplyRules) -> None:
+def test_what_a_graph_writes_to_is_not_a_constant(rules: ApplyRules) -> None:
     module = unlifted(Counts(), X)
     result = rules(module)
     assert not result.modified

@@ -109,7 +109,7 @@ def test_a_pattern_that_never_has_elements_proves_nothing() -> None:
     assert "no elements" in (found.reason or "")
 
 
-def test_one_dim_is_no_proof_for_all_ranks_where_sizes_are_named() -> None:
+def test_one_dim_is_not_a_proof_for_all_ranks_where_sizes_are_named() -> None:
     # Right for no dim and for one, wrong for two: it may not count as pointwise.
     variables = 'x: "f32 [*S]"'
     found = shown(

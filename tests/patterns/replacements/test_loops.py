@@ -116,7 +116,7 @@ WRONG = {
     "y = x\n    for d in dims:\n      y = x\n      break\n    return y": "a loop has lines `name = ...` and loops",
     "y = x\n    for d in dims: y = x\n    else: y = x\n    return y": "`else` of a loop is not part of the language",
     "y = x\n    while dims: y = x\n    return y": "a program has lines `name = ...`",
-    "y = x\n    for d in dims: y = nothing(y)\n    return y": "'nothing' is no operator",
+    "y = x\n    for d in dims: y = nothing(y)\n    return y": "'nothing' is not an operator",
 }
 
 

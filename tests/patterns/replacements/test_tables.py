@@ -122,7 +122,7 @@ def test_calls_that_do_not_fit(call: str) -> None:
     assert CALLS[call] in found[0].message
 
 
-def test_a_key_without_a_row_is_no_match() -> None:
+def test_a_key_without_a_row_is_not_a_match() -> None:
     text = WIDE.replace("'i8|i16 [*S]'", "'i8|i16|i32 [*S]'").replace(
         "  where: {expr: x.dtype in wide, kind: target, why: others stay}\n", ""
     )

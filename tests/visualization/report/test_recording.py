@@ -224,7 +224,7 @@ def test_the_page_is_the_same_each_time() -> None:
     assert json.dumps(report_document(record, manager, ReportOptions()))
 
 
-def test_what_backends_lower_for_themselves_is_no_stage(tmp_path: Path) -> None:
+def test_what_backends_lower_for_themselves_is_not_a_stage(tmp_path: Path) -> None:
     path = tmp_path / "npu.yaml"
     path.write_text(
         "partitioning: 1\nname: npu\nbackend: ReferenceBackend\nrules:\n- {name: products, op: aten.addmm.default}\n"

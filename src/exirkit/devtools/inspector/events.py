@@ -121,7 +121,7 @@ class Event:
         debug_data_of_runs: The same of each run.
         start_time: When it began in each run, in units of the trace.
         kernel: Kernel that the instruction called, without its namespace: `add.out`.
-        chain: Index of the chain of its instruction; None for what is no instruction.
+        chain: Index of the chain of its instruction; None for what is not an instruction.
         instruction: Index of the instruction.
     """
 
@@ -154,7 +154,7 @@ class EventBlock:
 
     Attributes:
         name: What the trace calls the runs.
-        method: Name of the method that was run; None for what is no run of a method.
+        method: Name of the method that was run; None for what is not a run of a method.
         events: The events, in the order of the trace.
         runs: Number of runs.
         source_time_scale: Unit of the trace.
