@@ -434,8 +434,7 @@ def element_blocks(
     stop = tensor.numel() if stop is None else min(stop, tensor.numel())
     if start >= stop:
         return
-    dim = sliced_dim(tensor, dim_order) if isinstance(tensor, DeferredTensor) else None
-    if dim is None:
+    if not isinstance(tensor, DeferredTensor) or (dim := sliced_dim(tensor, dim_order)) is None:
         value = tensor.strided() if isinstance(tensor, DeferredTensor) else tensor.detach().cpu()
         yield from _blocks(_ordered(value, dim_order), start, stop)
         return

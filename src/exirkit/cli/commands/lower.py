@@ -320,8 +320,7 @@ def lower_exported(
             configuration = config or ExecutorchBackendConfig()
             manager = edge.to_executorch(configuration, pipeline=chosen.to_executorch, progress=steps)
     with steps.phase("write", f"writing {output}"):
-        manager.save(output, progress=steps)
-        data_files = [os.fspath(path) for path in manager.write_tensor_data_to_file(output.parent)]
+        data_files = [os.fspath(path) for path in manager.save(output, data_files=True, progress=steps)]
     nbytes = output.stat().st_size
     with open_program(output) as file:
         kinds = bytes_by_kind(file, nbytes)
