@@ -127,6 +127,7 @@ from .optimize.clean_up import RemoveUnusedInputs as RemoveUnusedInputs
 from .optimize.clean_up import UnfuseOperators as UnfuseOperators
 from .optimize.fold_constants import FoldConstants as FoldConstants
 from .optimize.fold_constants import FoldReport as FoldReport
+from .optimize.fold_constants import with_stored_integers as with_stored_integers
 from .optimize.propagate import PropagationPass as PropagationPass
 from .optimize.propagate import PropagationReport as PropagationReport
 from .optimize.propagate import convertible_inputs as convertible_inputs

@@ -110,6 +110,7 @@ from .proving.certificates import (
     shipped_certificates,
     valid_certificates,
 )
+from .proving.standing import RULE_STATUSES, RuleStanding, RuleStatus, standings
 from .syntax.attributes import Attribute, attributed_terms, attributed_variables
 from .syntax.conditions import Condition, compile_condition
 from .syntax.programs import Builder
@@ -120,6 +121,7 @@ __all__ = [
     "DTYPES",
     "FAMILIES",
     "INSTANCE_ERRORS",
+    "RULE_STATUSES",
     "Application",
     "Attribute",
     "BackendClass",
@@ -172,7 +174,9 @@ __all__ = [
     "RuleEngine",
     "RuleExplanation",
     "RuleSet",
+    "RuleStanding",
     "RuleStatistics",
+    "RuleStatus",
     "RuleVerdict",
     "Solution",
     "Solver",
@@ -264,6 +268,7 @@ __all__ = [
     "shipped_witnesses",
     "size_names",
     "solve",
+    "standings",
     "stored_rule",
     "surrounding",
     "takes_special_values",

@@ -34,6 +34,8 @@ from exirkit.runtime_ref import Runtime
 from .caches import STEPS, cache
 from .figures import decibels
 from .flows import FLOWS, UnsuitedModelError, pt2e
+from .narrow import NARROW
+from .narrow import build as build_narrow
 
 Steps = list[tuple[torch.Tensor, ...]]
 BOUNDARY = "quantized inputs and outputs"
@@ -44,7 +46,7 @@ WITH_DELEGATES: Mapping[str, Callable[[Benchmark], ExportedProgram]] = {
     BOUNDARY: partial(pt2e, per_channel=True),
 }
 """The flows of `FLOWS`, without `fold_quantize`, and with integers at the boundary; caches have their own model."""
-DEFAULT = ("mlp", "distilbert", "mobilenet_v2")
+DEFAULT = ("mlp", *NARROW)
 
 
 @dataclass
@@ -91,7 +93,9 @@ def programs(name: str, flow: str) -> tuple[ExportedProgram, Steps]:
     """Return a quantized program, and the calls to compare it by."""
     if flow == CACHE:
         return cache(), STEPS
-    benchmark = build(name)
+    benchmark = build_narrow(name) if name in NARROW else build(name)
+    if flow == BOUNDARY and not benchmark.inputs[0].is_floating_point():
+        raise UnsuitedModelError
     return WITH_DELEGATES[flow](benchmark), [benchmark.inputs]
 
 
@@ -216,7 +220,7 @@ def starter(folder: Path) -> Any:
 def main() -> int:
     """Compare and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("models", nargs="*", choices=[[], *MODELS], help=f"default: {', '.join(DEFAULT)}")
+    parser.add_argument("models", nargs="*", choices=[[], *MODELS, *NARROW], help=f"default: {', '.join(DEFAULT)}")
     parser.add_argument("--flow", nargs="*", choices=[*WITH_DELEGATES, CACHE], default=[*WITH_DELEGATES, CACHE])
     parser.add_argument("--markdown", type=Path, help="write the table to this file")
     options = parser.parse_args()

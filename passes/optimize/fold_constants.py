@@ -8,6 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, TypeAlias
 
 import torch
+from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 from torch.fx import Node
 from torch.fx.node import map_arg
@@ -20,9 +21,11 @@ from exirkit.ir import (
     NotComputableError,
     UsageError,
     as_constant,
+    copy_program,
     dim_order_from_stride,
     end_bytes,
     is_large,
+    is_quantization,
     moves_elements,
     sliced_dim,
     underlying,
@@ -308,6 +311,47 @@ class FoldConstants(ReportingPass[FoldReport]):
 
     def _is_wanted(self, node: Node, known: KnownValues) -> bool:
         return bool(known.sources[node]) or nbytes_of(node.meta["val"]) <= self.creation_nbytes
+
+
+class _QuantizeStored(FoldConstants):
+    """Fold calls that quantize what is stored, and nothing else."""
+
+    def _may_compute(self, node: Node) -> bool:
+        if is_quantize(node):
+            return is_plain_call(node)
+        # What reads the integers stays: they are what is stored.
+        return super()._may_compute(node) and not any(map(is_quantize, node.all_input_nodes))
+
+    def _is_wanted(self, node: Node, known: KnownValues) -> bool:
+        return is_quantize(node) and super()._is_wanted(node, known)
+
+
+def is_quantize(node: Node) -> bool:
+    """Return whether a call makes integers of floats by given scales."""
+    if node.op != "call_function" or not is_quantization(node.target):
+        return False
+    name: str = underlying(node.target)._schema.name
+    return name.partition("::")[2].startswith("quantize_")
+
+
+def with_stored_integers(program: ExportedProgram) -> ExportedProgram:
+    """Return a program that stores quantized weights, where it stores floats and quantizes them in each call.
+
+    `convert_pt2e(model, fold_quantize=False)` leaves such programs. Backends take integers for weights only where they
+    are stored: XNNPACK makes wrong numbers of weights that the program computes.
+
+    Args:
+        program: Of ATen or Edge operators; it is not changed, and returned as it is if nothing is to be done.
+    """
+    if not any(map(is_quantize, program.graph.nodes)):
+        return program
+    made = copy_program(program)
+    folding = _QuantizeStored(None)
+    folding.run(GraphEditor(made))
+    if not any(report.folded for report in folding.reports):
+        return program
+    made.graph_module.recompile()
+    return made
 
 
 def _replace(editor: GraphEditor, known: KnownValues, values: Mapping[Node, torch.Tensor]) -> None:

@@ -12,6 +12,7 @@ from exirkit.patterns.books.loading import LoadedBook
 from exirkit.patterns.books.model import Rule, RuleBook
 from exirkit.patterns.books.sentences import code, contract, facts, longest_ticks, plain, words
 from exirkit.patterns.matching.compiled_rule import CompiledRule
+from exirkit.patterns.proving.standing import RuleStanding, standings, weakest
 
 
 def block(text: str, language: str = "python") -> list[str]:
@@ -69,7 +70,7 @@ def rule_pages(books: Sequence[LoadedBook]) -> dict[str, str]:
         UsageError: EK263, two books would have one page.
     """
     pages: dict[str, str] = {}
-    entries: list[tuple[str, RuleBook]] = []
+    entries: list[tuple[str, RuleBook, dict[str, RuleStanding]]] = []
     for loaded in books:
         book = loaded.require_valid().book
         assert book is not None, "a book without errors was read"
@@ -78,37 +79,65 @@ def rule_pages(books: Sequence[LoadedBook]) -> dict[str, str]:
             message = f"two pages would be called {name}"
             hint = f"rename {loaded.file}, or give it an output directory of its own"
             raise UsageError(Diagnostic(code="EK263", message=message, hint=hint))
-        pages[name] = _page(loaded, book)
-        entries.append((name, book))
+        known = _standings(loaded)
+        pages[name] = _page(loaded, book, known)
+        entries.append((name, book, known))
     pages["index.md"] = _index(entries)
     return pages
 
 
-def _index(entries: Sequence[tuple[str, RuleBook]]) -> str:
+def _standings(loaded: LoadedBook) -> dict[str, RuleStanding]:
+    """Return what is known of the rules of a book, as they are written there."""
+    known, found = standings(loaded), dict[str, list[RuleStanding]]()
+    for rule in loaded.rules:
+        found.setdefault(rule.rule.origin or rule.id, []).append(known[rule.id])
+    return {origin: weakest(ones) for origin, ones in found.items()}
+
+
+def _index(entries: Sequence[tuple[str, RuleBook, dict[str, RuleStanding]]]) -> str:
     lines = ["# Rule books", ""]
-    rows = [(_link(_title(name), name), str(len(book.rules)), plain(book.doc or "")) for name, book in entries]
-    lines += table(["book", "rules", "what it is for"], rows)
-    for name, book in entries:
+    rows = [
+        (
+            _link(_title(name), name),
+            str(len(book.rules)),
+            str(sum(one.status == "proved" for one in known.values())),
+            plain(book.doc or ""),
+        )
+        for name, book, known in entries
+    ]
+    lines += table(["book", "rules", "proved", "what it is for"], rows)
+    for name, book, known in entries:
         anchors = _anchors(book)
         lines += ["", f"## {plain(_title(name))}", ""]
-        listed = [(_link(rule.id, f"{name}#{anchors[rule.id]}"), plain(rule.doc or "")) for rule in book.rules]
-        lines += table(["rule", "what it does"], listed)
+        listed = [
+            (_link(rule.id, f"{name}#{anchors[rule.id]}"), known[rule.id].status, plain(rule.doc or ""))
+            for rule in book.rules
+        ]
+        lines += table(["rule", "status", "what it does"], listed)
     return "\n".join(lines) + "\n"
 
 
-def _page(loaded: LoadedBook, book: RuleBook) -> str:
+def _page(loaded: LoadedBook, book: RuleBook, known: dict[str, RuleStanding]) -> str:
     title = PurePath(loaded.file).stem
     lines = [f"# {plain(title)}", ""]
     lines += [plain(book.doc), ""] if book.doc else []
     lines += _needs(book)
     anchors = _anchors(book)
     lines += table(
-        ["rule", "kind", "what it does"],
-        [(_link(rule.id, f"#{anchors[rule.id]}"), plain(rule.family), plain(rule.doc or "")) for rule in book.rules],
+        ["rule", "kind", "status", "what it does"],
+        [
+            (
+                _link(rule.id, f"#{anchors[rule.id]}"),
+                plain(rule.family),
+                known[rule.id].status,
+                plain(rule.doc or ""),
+            )
+            for rule in book.rules
+        ],
     )
     compiled = {one.rule.origin: one for one in reversed(loaded.rules)}
     for rule in book.rules:
-        lines += ["", f"## {plain(rule.id)}", "", *_rule(rule, compiled[rule.id])]
+        lines += ["", f"## {plain(rule.id)}", "", *_rule(rule, compiled[rule.id], known[rule.id])]
     lines += _definitions(book)
     return "\n".join(lines) + "\n"
 
@@ -129,7 +158,7 @@ def _anchors(book: RuleBook) -> dict[str, str]:
 # One rule
 
 
-def _rule(rule: Rule, compiled: CompiledRule) -> list[str]:
+def _rule(rule: Rule, compiled: CompiledRule, known: RuleStanding) -> list[str]:
     lines = [plain(rule.doc), ""] if rule.doc else []
     lines += ["Looks for", "", *block(rule.match)]
     if rule.vars:
@@ -140,6 +169,7 @@ def _rule(rule: Rule, compiled: CompiledRule) -> list[str]:
         lines += ["", "Computes once, from constants", "", *block(rule.let)]
     lines += _replacements(rule)
     lines += ["", *(f"- {line}" for line in [*words(compiled), *contract(rule.equiv), *facts(rule, compiled)])]
+    lines += [f"- Status: {plain(known.sentence)}"]
     return lines
 
 

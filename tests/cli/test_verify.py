@@ -18,6 +18,8 @@ def test_a_good_file(invoke: Invoke, program_file: Path) -> None:
         "missing_data": [],
         "entries": None,
         "cases": [],
+        "rules": None,
+        "changed_rules": [],
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from tests.official.quantizer_cache import cache_quantizer_patterns
@@ -58,12 +58,14 @@ class Quantized:
         size: Of its input.
         config: Choices of `get_symmetric_quantization_config`.
         batch: Sizes that the first dimension may have; None if it has one size.
+        folded: Whether integers are stored, and not floats that each call quantizes.
     """
 
     make: Callable[[], nn.Module]
     size: tuple[int, ...]
     config: dict[str, bool | int]
     batch: tuple[int, int] | None = None
+    folded: bool = True
 
 
 TENSOR: dict[str, bool | int] = {"is_per_channel": False}
@@ -101,6 +103,11 @@ QUANTIZED = {
     "residual": Quantized(Residual, (1, 4, 5, 5), CHANNEL),
     "convolution-1d": Quantized(lambda: nn.Conv1d(4, 6, 3, padding=1), (1, 4, 9), CHANNEL),
     "convolution-transposed": Quantized(lambda: nn.ConvTranspose2d(4, 6, 3, stride=2), (1, 4, 5, 5), TENSOR),
+}
+
+# The official chain computes their weights in front of its delegates, in kernels that end the process.
+UNFOLDED = {
+    f"{name}, float weights": replace(QUANTIZED[name], folded=False) for name in ("linear-per-channel", "residual")
 }
 
 
@@ -149,7 +156,7 @@ def quantized(name: str) -> tuple[ExportedProgram, tuple[Tensor, ...]]:
     """Return a calibrated and converted model, and inputs that it was not calibrated with."""
     if name in SOURCE:
         return _by_torchao(name)
-    chosen = {**QUANTIZED, **INT4}[name]
+    chosen = {**QUANTIZED, **INT4, **UNFOLDED}[name]
     torch.manual_seed(11)
     model = chosen.make().eval().requires_grad_(False)
     example = (torch.randn(chosen.size),)
@@ -164,5 +171,5 @@ def quantized(name: str) -> tuple[ExportedProgram, tuple[Tensor, ...]]:
         prepared = pt2e.prepare_pt2e(export(model, example, dynamic_shapes=sizes).module(), quantizer)
         for _ in range(4):
             prepared(torch.randn(chosen.size))
-        program = export(pt2e.convert_pt2e(prepared), example, dynamic_shapes=sizes)
+        program = export(pt2e.convert_pt2e(prepared, fold_quantize=chosen.folded), example, dynamic_shapes=sizes)
     return program, (torch.randn(chosen.size),)

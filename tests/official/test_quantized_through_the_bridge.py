@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.official.bridge_process import ask_bridge
 from tests.official.oracle import OfficialRuntime
-from tests.official.quantized_models import INT4, QUANTIZED, SOURCE, WRONG_INT4
+from tests.official.quantized_models import INT4, QUANTIZED, SOURCE, UNFOLDED, WRONG_INT4
 from tests.thoroughness import TRIES_ALL
 
 from exirkit import Diagnostic
@@ -71,6 +71,18 @@ def test_weights_of_torchao_keep_their_scales(name: str, official_runtime: Offic
         assert isinstance(got, torch.Tensor)
         # A step of an activation of `int8-of-torchao`, whose float is at a tie, is less than a hundredth.
         torch.testing.assert_close(got, torch.tensor(answer["eager"]), rtol=1e-4, atol=0.005)
+
+
+@pytest.mark.parametrize("name", UNFOLDED)
+def test_weights_that_each_call_quantizes_are_stored_as_integers(name: str, official_runtime: OfficialRuntime) -> None:
+    answer, files = ask_bridge({"op": "lower_weights_of_torchao", "model": name})
+    for file in files:
+        ((got,),) = official_runtime.run(file, [tuple(torch.tensor(one) for one in answer["inputs"])]).unwrap()
+        assert isinstance(got, torch.Tensor)
+        torch.testing.assert_close(got, torch.tensor(answer["eager"]), rtol=0.02, atol=0.06)
+    _, others = ask_bridge({"op": "lower_weights_of_torchao", "model": name.partition(",")[0]})
+    assert len(files) == 2
+    assert [len(one) for one in files] == [len(one) for one in others]
 
 
 def test_a_delegate_that_its_runtime_does_not_accept_is_named() -> None:

@@ -24,9 +24,11 @@ from exirkit import (
     to_edge,
     to_edge_transform_and_lower,
 )
-from exirkit.ir import CALL_DELEGATE
+from exirkit.ir import CALL_DELEGATE, register_quantized_decomposed
 from exirkit.runtime_ref import Runtime
 
+register_quantized_decomposed()
+quantized = torch.ops.quantized_decomposed
 EVERYTHING: Picks = lambda node: True  # noqa: E731
 ROWS = torch.linspace(-1, 1, 8).reshape(2, 4)
 
@@ -61,6 +63,57 @@ def test_parts(picks: Picks, delegates: int, keeps_state: bool, backend: str) ->
     assert text == str(edge.exported_program().graph)
     found = same(model, delegated, [(ROWS,), (ROWS * 3,), (ROWS + 1,)])
     assert found >= delegates if delegates else found == 0
+
+
+class QuantizingWeights(nn.Module):
+    """Stores floats and quantizes them in each call; one of them is read as a float as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.narrow = nn.Parameter(torch.randn(4, 4)), nn.Parameter(torch.randn(3, 4))
+        self.register_buffer("scales", torch.tensor([0.01, 0.02, 0.03]))
+        self.register_buffer("zeros", torch.zeros(3, dtype=torch.int64))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        tensor, channel = (0.02, 0, -127, 127, torch.int8), (self.scales, self.zeros, 0, -127, 127, torch.int8)
+        wide = quantized.dequantize_per_tensor(quantized.quantize_per_tensor(self.wide, *tensor), *tensor)
+        narrow = quantized.dequantize_per_channel(quantized.quantize_per_channel(self.narrow, *channel), *channel)
+        y = quantized.dequantize_per_tensor(quantized.quantize_per_tensor(x @ wide, *tensor), *tensor)
+        return nn.functional.linear(y, narrow), self.wide + x.sum()
+
+
+@pytest.mark.parametrize("way", ["at once", "after to_edge"])
+def test_partitioners_are_shown_stored_integers_for_weights_that_are_quantized_in_each_call(way: str) -> None:
+    model = QuantizingWeights()
+    shown: list[tuple[list[str], list[torch.Size]]] = []
+
+    def look(program: ExportedProgram) -> None:
+        quantizing = [node for node in program.graph.nodes if ".quantize_per" in str(node.target)]
+        stored = {**program.state_dict, **program.constants}.values()
+        assert sum(tuple(one.shape) == (4, 4) for one in stored) == 2
+        integers = sorted(one.shape for one in stored if one.dtype == torch.int8)
+        shown.append(([node.all_input_nodes[0].op for node in quantizing], integers))
+
+    class Looking(Picking):
+        def partition(self, exported_program: ExportedProgram) -> PartitionResult:
+            look(exported_program)
+            return super().partition(exported_program)
+
+        def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[Any], None]:
+            look(ep)
+            return [], None
+
+    exported = export(model, (ROWS,))
+    before, looking = str(exported.graph), Looking(EVERYTHING)
+    if way == "at once":
+        made = to_edge_transform_and_lower(exported, partitioner=[looking])
+    else:
+        made = to_edge(exported).to_backend(looking)
+    assert str(exported.graph) == before
+    # What is computed of the input stays as it is.
+    assert all(one == (["call_function"], [(3, 4), (4, 4)]) for one in shown)
+    assert len(shown) >= (2 if way == "at once" else 1)
+    assert same(model, made, [(ROWS,), (ROWS * 0.3,)]) == 1
 
 
 def test_a_delegate_keeps_its_state() -> None:

@@ -54,6 +54,7 @@ def _int4_of_odd_width(program: ExportedProgram) -> Iterator[Diagnostic]:
                     "EK755",
                     f"XNNPACK computes wrong numbers for int4 weights with {width} input channels",
                     location=locate(product),
+                    expected="an even number of input channels, or a single row of input",
                     hint=f"pad input and weight with zeros to {width + 1} channels, or quantise this layer to int8",
                 )
 

@@ -7,6 +7,13 @@ from .entry import to_edge as to_edge
 from .entry import to_edge_transform_and_lower as to_edge_transform_and_lower
 
 if TYPE_CHECKING:
+    from .certification.checking import CertificateReport as CertificateReport
+    from .certification.checking import check_certificate as check_certificate
+    from .certification.document import FileCertificate as FileCertificate
+    from .certification.document import certificate_file as certificate_file
+    from .certification.document import read_certificate as read_certificate
+    from .certification.recording import RecordedLowering as RecordedLowering
+    from .certification.recording import recording_lowering as recording_lowering
     from .cheap_tracing import cheap_tracing as cheap_tracing
     from .delegation import LoweredBackendModule as LoweredBackendModule
     from .delegation import to_backend as to_backend
@@ -32,6 +39,13 @@ _HOMES = {
     "BundledPrograms": "program_bundle",
     "LoweredBackendModule": "delegation",
     "ReferenceBackend": "demo_backend",
+    "CertificateReport": "certification.checking",
+    "FileCertificate": "certification.document",
+    "RecordedLowering": "certification.recording",
+    "certificate_file": "certification.document",
+    "check_certificate": "certification.checking",
+    "read_certificate": "certification.document",
+    "recording_lowering": "certification.recording",
     "cheap_tracing": "cheap_tracing",
     "kernels_of": "managers",
     "lower_to_backends": "lowering",

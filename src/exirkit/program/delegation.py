@@ -32,6 +32,7 @@ from exirkit.passes import (
     sort_for_delegates,
     stored_data,
     subprogram_of,
+    with_stored_integers,
 )
 
 if TYPE_CHECKING:
@@ -228,10 +229,10 @@ def delegated_methods(
         programs: By method; they are not changed.
         partitioners: By method; programs of other methods stay as they are.
     """
-    made = dict(programs)
+    made = {name: with_stored_integers(one) if name in partitioners else one for name, one in programs.items()}
     works: dict[str, list[_Work]] = {}
     for method, partitioner in partitioners.items():
-        specs, made[method] = tagged(programs[method], partitioner)
+        specs, made[method] = tagged(made[method], partitioner)
         for module in list(called_graphs(made[method].graph_module)):
             for one in partitions_of(module.graph):
                 spec = specs[one.tag]

@@ -9,7 +9,15 @@ from typing import Any
 from torch.export import ExportedProgram
 
 from exirkit.ir import Diagnostic, ModelError, OpOverload, called_graphs, locate, underlying
-from exirkit.passes import EdgeCompileConfig, Partitioner, Pipeline, edge_settings, expose_operators, keep_whole
+from exirkit.passes import (
+    EdgeCompileConfig,
+    Partitioner,
+    Pipeline,
+    edge_settings,
+    expose_operators,
+    keep_whole,
+    with_stored_integers,
+)
 
 from .managers import EdgeProgramManager, Programs, Progress, by_method, method_of, pipeline_between, say
 
@@ -111,6 +119,9 @@ def _partitioners(
 def _kept_whole(
     program: ExportedProgram, partitioners: Sequence[Partitioner]
 ) -> tuple[ExportedProgram, list[OpOverload]]:
+    if partitioners:
+        # Before they say what they want whole, which depends on what is stored.
+        program = with_stored_integers(program)
     wanted = [op for partitioner in partitioners for op in partitioner.ops_to_not_decompose(program)[0]]
     return keep_whole(expose_operators(program, wanted) if wanted else program, partitioners)
 

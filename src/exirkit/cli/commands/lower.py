@@ -6,6 +6,7 @@ import json as json_module
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -75,6 +76,7 @@ class LowerReport:
             rule.
         seconds: Wall time by phase: `load` (torch and the model), `export`, `to_edge`, `to_executorch`, `write`.
         data_files: Data files that were written beside it, which the program needs to run.
+        certificate: Its certificate, if one was asked for.
     """
 
     target: str
@@ -87,6 +89,7 @@ class LowerReport:
     fall_backs: list[str]
     seconds: dict[str, float]
     data_files: list[str]
+    certificate: str | None = None
     ok: bool = True
 
 
@@ -161,6 +164,9 @@ def lower(
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.json", help="Also write the report to this file.")
     ] = None,
+    certificate: Annotated[
+        bool, typer.Option("--certificate", help="Also write MODEL.pte.cert: passes, rules, verifiers.")
+    ] = False,
     libraries: Libraries = None,
     json: Json = False,
 ) -> None:
@@ -205,7 +211,9 @@ def lower(
         if weights is not None:
             exported = _with_weights(exported, weights, steps)
         transform = _transform(_Rewriting(books, rewrite_limit, runtime, journal, change_interface), pipelines, steps)
-        lowered = lower_exported(target, exported, output, steps, config, pipelines, partitioners, transform)
+        lowered = lower_exported(
+            target, exported, output, steps, config, pipelines, partitioners, transform, certificate=certificate
+        )
     if report is not None:
         from pydantic_core import to_json
 
@@ -295,8 +303,10 @@ def lower_exported(
     pipelines: ChosenPipelines | None = None,
     partitioners: Sequence[Partitioner] = (),
     transform: Transform = lambda edge: edge,
+    *,
+    certificate: bool = False,
 ) -> LowerReport:
-    """Lower exported programs by method name and write the file.
+    """Lower exported programs by method name and write the file, and its certificate if that is asked for.
 
     Raises:
         DiagnosticError: The program cannot be lowered.
@@ -305,10 +315,15 @@ def lower_exported(
     from exirkit.cli.program_file import book_operators, bytes_by_kind
     from exirkit.emit import open_program
     from exirkit.passes import ExecutorchBackendConfig, counted_propagations, noted_fall_backs
-    from exirkit.program import lower_to_backends, to_edge
+    from exirkit.program import certificate_file, lower_to_backends, recording_lowering, to_edge
 
     chosen = pipelines or ChosenPipelines()
-    with counted_propagations() as propagated, noted_fall_backs() as fall_backs:
+    configuration = config or ExecutorchBackendConfig()
+    with (
+        counted_propagations() as propagated,
+        noted_fall_backs() as fall_backs,
+        recording_lowering() if certificate else nullcontext() as record,
+    ):
         if partitioners:
             with steps.phase("to_backends"), output_to_stderr():
                 edge = lower_to_backends(exported, partitioners, transform, progress=steps)
@@ -317,10 +332,13 @@ def lower_exported(
                 edge = to_edge(exported, pipeline=chosen.to_edge, progress=steps)
             edge = transform(edge)
         with steps.phase("to_executorch"):
-            configuration = config or ExecutorchBackendConfig()
             manager = edge.to_executorch(configuration, pipeline=chosen.to_executorch, progress=steps)
     with steps.phase("write", f"writing {output}"):
         data_files = [os.fspath(path) for path in manager.save(output, data_files=True, progress=steps)]
+    if record is not None:
+        with steps.phase("certify", "verifying"):
+            certified = record.certificate(manager, output, list(map(Path, data_files)), configuration)
+            write_text(certificate_file(output), certified.text())
     nbytes = output.stat().st_size
     with open_program(output) as file:
         kinds = bytes_by_kind(file, nbytes)
@@ -339,6 +357,7 @@ def lower_exported(
         list(fall_backs),
         dict(steps.seconds),
         data_files,
+        None if record is None else os.fspath(certificate_file(output)),
     )
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from exirkit.cli.console import counted, print_json, print_line, print_text
-from exirkit.cli.errors import CommandError
+from exirkit.cli.errors import CommandError, usage_error
 from exirkit.cli.options import DataFiles, InspectedFile, Json, Libraries, OperatorBooks
 from exirkit.cli.root import app
 
@@ -20,7 +21,12 @@ if TYPE_CHECKING:
     from exirkit.devtools import Bundle
     from exirkit.emit import ExecutionPlan, PteFile
     from exirkit.ir import Diagnostic
+    from exirkit.program import CertificateReport
     from exirkit.runtime_ref import OperatorRegistry
+
+
+LeastStatus = StrEnum("LeastStatus", {"TRIED": "tried", "BOUNDED": "bounded", "PROVED": "proved"})
+"""What has to be known of a rule at least."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +37,8 @@ class VerifyReport:
         missing_data: Names of tensors that are in data files which were not given.
         entries: Number of entries of a data file; None for a program.
         cases: How the test cases of a bundled program ended; they are run only if nothing is wrong with the program.
+        rules: Rules of the certificate by what is known of them; None without `--certificate`.
+        changed_rules: Rules of the certificate that have another text here, or are not here.
     """
 
     ok: bool
@@ -40,6 +48,8 @@ class VerifyReport:
     missing_data: list[str] = field(default_factory=list)
     entries: int | None = None
     cases: list[TestCaseReport] = field(default_factory=list)
+    rules: dict[str, tuple[str, ...]] | None = None
+    changed_rules: tuple[str, ...] = ()
 
 
 @app.command()
@@ -57,6 +67,13 @@ def verify(
     rtol: Annotated[float, typer.Option(min=0, help="Relative tolerance of test cases.")] = 1e-5,
     atol: Annotated[float, typer.Option(min=0, help="Absolute tolerance of test cases.")] = 1e-8,
     official: Annotated[bool, typer.Option("--official", help="Run test cases on the official runtime too.")] = False,
+    certificate: Annotated[
+        bool, typer.Option("--certificate", help="Check MODEL.pte.cert: digests, verifiers, and what it says of rules.")
+    ] = False,
+    require: Annotated[
+        LeastStatus | None,
+        typer.Option(help="With --certificate: the least that is known of all applied rules.", show_default=False),
+    ] = None,
     rules: OperatorBooks = None,
     libraries: Libraries = None,
     json: Json = False,
@@ -66,8 +83,12 @@ def verify(
     The test cases of a bundled program are run. Of a tensor data file, the schema and the layouts of its tensors are
     verified. Data that a program finds in another file is verified if that file is given with --data.
     """
+    if require is not None and not certificate:
+        raise usage_error("--require is about the rules of a certificate", hint="--certificate --require proved")
     tolerances = CaseTolerances(rtol, atol)
     report = verify_file(file, target, rules or (), data or (), tolerances=tolerances, official=official)
+    if certificate:
+        report = _with_certificate(report, file, rules or (), require)
     if json:
         print_json(report)
     else:
@@ -78,10 +99,56 @@ def verify(
         print_line(f"{report.file}: {counted(count, 'finding') if count else f'nothing wrong with {what}'}")
         for line in _case_lines(report.cases):
             print_line(line)
+        for line in _rule_lines(report):
+            print_line(line)
         if report.missing_data:
             names = counted(len(report.missing_data), "tensor")
             print_line(f"not verified: {names} in data files; give these with --data")
     raise typer.Exit(0 if report.ok else 1)
+
+
+def _with_certificate(
+    report: VerifyReport, file: Path, books: Sequence[str], least: LeastStatus | None
+) -> VerifyReport:
+    """Check the certificate as well.
+
+    Raises:
+        OSError: There is none, or a file cannot be read.
+        ModelError: A book has errors.
+    """
+    found = _checked_certificate(file, books, least)
+    if isinstance(found, list):
+        return replace(report, ok=False, diagnostics=[*report.diagnostics, *found])
+    diagnostics = [*report.diagnostics, *found.findings]
+    return replace(
+        report, ok=not diagnostics, diagnostics=diagnostics, rules=found.statuses, changed_rules=found.changed
+    )
+
+
+def _checked_certificate(
+    file: Path, books: Sequence[str], least: LeastStatus | None
+) -> CertificateReport | list[Diagnostic]:
+    from exirkit.ir import ModelError
+    from exirkit.patterns import RULE_STATUSES
+    from exirkit.program import certificate_file, check_certificate, read_certificate
+
+    try:
+        stated = read_certificate(certificate_file(file))
+    except ModelError as error:
+        return list(error.diagnostics)
+    wanted = next((one for one in RULE_STATUSES if one == least), None)
+    return check_certificate(file, stated, books=books, least=wanted)
+
+
+def _rule_lines(report: VerifyReport) -> list[str]:
+    """Return what is known of the rules of a certificate, in lines."""
+    if report.rules is None:
+        return []
+    counts = ", ".join(f"{len(rules)} {status}" for status, rules in report.rules.items())
+    lines = [f"rules that were applied: {counts or 'none'}"]
+    if report.changed_rules:
+        lines.append(f"not compared, because their texts differ or are not here: {', '.join(report.changed_rules)}")
+    return lines
 
 
 def _case_lines(cases: Sequence[TestCaseReport]) -> list[str]:

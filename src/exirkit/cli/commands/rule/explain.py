@@ -102,12 +102,16 @@ class RuleExplainReport:
         rule: Id of the rule.
         operators: Operators at which a match starts; none means any.
         methods: The methods that were examined.
+        status: What is known of the rule: `proved` for all sizes, `bounded`, `tried`, `untried` or `refuted`.
+        known: The same in words.
     """
 
     target: str
     rule: str
     operators: Sequence[str]
     methods: list[ExplainedMethod]
+    status: str
+    known: str
     ok: bool = True
 
 
@@ -143,11 +147,12 @@ def explain(
     with Steps() as steps:
         steps("loading torch")
         from exirkit.ir import GraphEditor, copy_program
-        from exirkit.patterns import load_books
+        from exirkit.patterns import load_books, standings
 
         loaded = load_books(expand_books(books))
         compiled = [one for book in loaded for one in book.rules]
         wanted = _rule_of(loaded, rule)
+        standing = next(standings(book)[wanted.id] for book in loaded if wanted in book.rules)
         target = export_target(source, steps, strict=strict)
         chosen = sorted(target.only(method).programs)
         programs = target.programs if exported else _edge_programs(target.programs, steps, official=official)
@@ -161,7 +166,8 @@ def explain(
         ExplainedMethod(name, one.tried, one.firing, [ExplainedNode.of(each) for each in one.nodes])
         for name, one in explained.items()
     ]
-    report = RuleExplainReport(source.text, wanted.id, next(iter(explained.values())).operators, methods)
+    operators = next(iter(explained.values())).operators
+    report = RuleExplainReport(source.text, wanted.id, operators, methods, standing.status, standing.sentence)
     if json:
         print_json(report)
     else:
@@ -227,6 +233,7 @@ def _print_explained(report: RuleExplainReport) -> None:
         for node in method.nodes:
             print_text(node.note.render())
             print_line()
+    print_line(f"status of the rule: {report.known}")
     for method in report.methods:
         starts = counted(method.tried, "call")
         if not method.tried:
