@@ -252,8 +252,8 @@ class OperatorRecorder(TorchDispatchMode):
         """Whether a tensor is the result of a step, and nothing else that is known shows its memory."""
         if not isinstance(self._references.get(id(tensor)), StepRef):
             return False
-        place = tensor.untyped_storage()._cdata
-        return all(one is tensor or one.untyped_storage()._cdata != place for one in self._alive)
+        memory = tensor.untyped_storage()
+        return all(one is tensor or one.untyped_storage() is not memory for one in self._alive)
 
     def refer_result(self, result: Any) -> Any:
         """Return the references that make up a decomposition's result."""
