@@ -46,8 +46,6 @@ from exirkit.patterns import (
 MODELS = ("mobilenet_v2", "gpt2", "bert")
 FEW = ("canonicalize", "algebra", "fold", "copies", "ranges", "finite", "host", "fuse")
 """Books with the rules that are always loaded."""
-MOST = 300
-"""Applications after which the search for rules that match ends: some of all rules undo each other."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +79,10 @@ def rule_sets(program: ExportedProgram) -> tuple[list[CompiledRule], list[Compil
     few = _rules(FEW)
     known = {rule.id for rule in few}
     others = {rule.id: rule for rule in _rules((*shipped_books(), *backend_books())) if rule.id not in known}
+    # Some of all rules undo each other. Once none of the others match, there are as many applications as with few.
+    most = RewriteOptions(limit=len(_rewritten(RuleEngine(few), program).journal) + 1)
     while True:
-        report = _rewritten(RuleEngine([*few, *others.values()]), program, RewriteOptions(limit=MOST))
+        report = _rewritten(RuleEngine([*few, *others.values()]), program, most)
         matched = {name for name, one in report.statistics.items() if one.matched and name in others}
         if not matched:
             return few, [*few, *others.values()]

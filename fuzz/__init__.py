@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .campaigns import dask_executor as dask_executor
     from .campaigns import find_campaign as find_campaign
     from .campaigns import html_page as html_page
+    from .campaigns import idle_passes as idle_passes
     from .campaigns import left_out as left_out
     from .campaigns import load_bench as load_bench
     from .campaigns import load_object as load_object
@@ -121,8 +122,8 @@ if TYPE_CHECKING:
 _EXPORTS = {
     "campaigns": "Analysis Attachment Bucket Campaign CampaignConfig CampaignSummary Case Checked FeatureCount Found "
     "ProcessPool Progress Regression Regressions Shown Store TestedPart attached_path dask_executor find_campaign "
-    "html_page load_bench load_object load_parts load_quotas load_reasons parse_seeds pattern_features policy_of "
-    "regressions show summarise left_out untested why_idle",
+    "html_page idle_passes load_bench load_object load_parts load_quotas load_reasons parse_seeds pattern_features "
+    "policy_of regressions show summarise left_out untested why_idle",
     "campaigns.user_tests": "fuzz_programs",
     "comparison": "ComparedFile LoweringChoices LoweringSteps MethodComparison MethodGap MethodJudge NodePlace "
     "NotTracedError Official RuntimeDifference Tolerances Traced TracedRuntime ValueGap WrongStep "

@@ -68,9 +68,15 @@ _.OfficialRuntimeRun
 _.OtherMemoryPlan
 _.PoisonedRun
 _.RepeatedRuns
+_.DeadCode
 _.IdempotentPasses
+_.LoweredAgain
+_.MethodsInTurn
+_.OtherNames
+_.OtherOrder
 _.OutputLayout
 _.RuleContracts
+_.TwoParts
 _.TruthfulPasses
 _.rung
 _.refusals

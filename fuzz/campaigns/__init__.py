@@ -3,6 +3,7 @@
 from .bench import Bench, Case, Checked, load_bench, load_object, load_parts, load_quotas, load_reasons
 from .campaign import Campaign, Progress, run_here
 from .config import Attachment, CampaignConfig, parse_seeds
+from .default_passes import default_passes, idle_passes
 from .engine import engine_text
 from .execution.pool import ProcessPool, WorkerDiedError
 from .execution.scale_out import dask_executor
@@ -44,9 +45,11 @@ __all__ = [
     "analyse_failure",
     "attached_path",
     "dask_executor",
+    "default_passes",
     "engine_text",
     "find_campaign",
     "html_page",
+    "idle_passes",
     "left_out",
     "load_bench",
     "load_object",

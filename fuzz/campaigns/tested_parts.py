@@ -22,6 +22,8 @@ WITH_PATTERN = "pattern:"
 NEAR = "near:"
 # Noted of a program with the pattern of a rule in which something is wrong: rules that raise are not applied.
 FAILED = "failed:"
+# And of passes of the shipped pipelines, whatever is under test.
+WORKED = "pass:"
 
 PREFIXES = (FIRES, CHANGES, WITH_PATTERN, NEAR, FAILED)
 
@@ -71,7 +73,8 @@ def seen_features(verdict: Verdict, inserted: frozenset[str]) -> frozenset[str]:
     whole = [one.removeprefix(WITH_PATTERN) for one in inserted if one.startswith(WITH_PATTERN)]
     fired = {f"{FIRES}{name}" for name, count in verdict.fired.items() if count}
     changed = {f"{CHANGES}{name}" for name, has_changed in verdict.changed.items() if has_changed}
-    return frozenset(fired | changed | {f"{FAILED}{name}" for name in whole if verdict.failures})
+    worked = {f"{WORKED}{name}" for name in verdict.worked}
+    return frozenset(fired | changed | worked | {f"{FAILED}{name}" for name in whole if verdict.failures})
 
 
 def pattern_features(made: ProgramWithPattern) -> frozenset[str]:

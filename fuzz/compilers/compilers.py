@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,6 +47,7 @@ class Lowering:
         manager: What our chain returned, if it was our chain.
         is_exact: Whether the compiler promises results bit for bit. Some of its rules may have declared a tolerance,
             and then it does only if none of them was applied.
+        functions: What a compiler made that makes no file: by method, what can be called, or a program.
     """
 
     data: bytes
@@ -53,6 +55,7 @@ class Lowering:
     planned: Mapping[str, ExportedProgram] = field(default_factory=dict)
     manager: ExecutorchProgramManager | None = None
     is_exact: bool = True
+    functions: Mapping[str, Callable[..., Any] | ExportedProgram] = field(default_factory=dict)
 
 
 class Compiler(Protocol):
@@ -259,8 +262,10 @@ class ExirkitCompiler:
 class FunctionCompiler:
     """A function of the user: `MODULE:FUNCTION`.
 
-    It is called with exported programs by method name, and returns the file as bytes, or something with the file in
-    its attribute `buffer`.
+    It is called with exported programs by method name, and returns the file as bytes, something with the file in its
+    attribute `buffer`, or, by method name, what can be called with the inputs: a function or an exported program. If it
+    has an argument `watch`, it is to call `watch(name, programs)` after each of its passes, with the exported programs
+    as they are then, by method name; failures are traced to its passes.
 
     Attributes:
         target: `MODULE:FUNCTION`, or the function itself.
@@ -275,18 +280,32 @@ class FunctionCompiler:
 
     def lower(self, programs: Mapping[str, ExportedProgram], trace: LoweringTrace) -> Lowering:
         """Lower programs by method name."""
+        function = self._function()
         trace.see_part(self.describe())
-        made = self._function()(dict(programs))
-        data = made if isinstance(made, bytes | bytearray) else made.buffer
+        if self.tells_of_passes:
+            trace.see_programs("export", programs)
+            made = function(dict(programs), watch=trace.see_programs)
+        else:
+            made = function(dict(programs))
         trace.see_part(None)
-        return Lowering(bytes(data))
+        if isinstance(made, Mapping):
+            return Lowering(b"", functions=dict(made))
+        return Lowering(bytes(made if isinstance(made, bytes | bytearray) else made.buffer))
+
+    @property
+    def tells_of_passes(self) -> bool:
+        """Whether the function takes `watch`, and so tells of its passes."""
+        try:
+            return "watch" in inspect.signature(self._function()).parameters
+        except (TypeError, ValueError):
+            return False
 
     def describe(self) -> str:
         """Return the Python expression that makes this compiler."""
         return f"FunctionCompiler({_expression(self.target)})"
 
-    def _function(self) -> Callable[[dict[str, ExportedProgram]], Any]:
-        found: Callable[[dict[str, ExportedProgram]], Any] = imported(self.target)
+    def _function(self) -> Callable[..., Any]:
+        found: Callable[..., Any] = imported(self.target)
         return found
 
 

@@ -11,8 +11,10 @@ import torch
 from torch.export import ExportedProgram
 
 from exirkit.ir import called_graphs, copy_program
-from exirkit.passes import ApplyRules, StageEvent
+from exirkit.passes import ApplyRules, StageEvent, shipped_pipelines
 from exirkit.patterns import RewriteReport
+
+_SHIPPED_FILES = frozenset(f"{name}.yaml" for name in shipped_pipelines())
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class LoweringTrace:
         fired: How often the rules under test were applied, by id.
         changed: Whether each part under test has changed the program: passes, pipelines and their stages, by name.
         edge: Programs of the Edge dialect by method, from when `to_executorch` begins.
+        worked: Passes of the shipped pipelines that have changed the program.
     """
 
     sees_passes: ClassVar[bool] = False
@@ -75,6 +78,7 @@ class LoweringTrace:
         self.fired: Counter[str] = Counter()
         self.changed: dict[str, bool] = {}
         self.edge: Mapping[str, ExportedProgram] = {}
+        self.worked: set[str] = set()
         self._pipelines: dict[str, str] = {}
         self._rules: frozenset[str] = frozenset()
         self._texts: dict[str, str] = {}
@@ -82,6 +86,7 @@ class LoweringTrace:
         self._runs: dict[int, _Run] = {}
         self._transforms: list[tuple[Mapping[str, ExportedProgram], Mapping[str, ExportedProgram], Any]] = []
         self._after: str | None = None
+        self._told: dict[str, list[Snapshot]] = {}
 
     def expect(self, pipelines: Mapping[str, str], rules: Iterable[str]) -> None:
         """Say what is under test.
@@ -133,11 +138,24 @@ class LoweringTrace:
             )
             self.changed[name] = self.changed.get(name, False) or has_changed
 
+    def see_programs(self, name: str, programs: Mapping[str, ExportedProgram]) -> None:
+        """Take note of what a pass of a compiler that is not ours has made of the programs, by method.
+
+        Args:
+            name: Of the pass that has just worked.
+            programs: As they are now; those that are kept are copied.
+        """
+        self.current = f"what follows {name}"
+        if self.keeps_snapshots:
+            for method, program in programs.items():
+                snapshot = Snapshot(method, name, "", copy_program(program))
+                self._told.setdefault(method, []).append(snapshot)
+
     def see_part(self, name: str | None) -> None:
         """Take note that a part of the chain which is not a pass begins: it is at work whenever no pass is."""
         self.current = self._after = name
 
-    def path_to(self, method: str, lowered: ExportedProgram) -> list[Snapshot]:
+    def path_to(self, method: str, lowered: ExportedProgram | None) -> list[Snapshot]:
         """Return the snapshots of a method on the way to what became of it, from the export on.
 
         What was tried on the way and given up is left out.
@@ -146,7 +164,9 @@ class LoweringTrace:
             method: Name of the method.
             lowered: A result of a run or of a manager.
         """
-        return self._path(method, lowered)
+        if method in self._told:
+            return self._told[method]
+        return [] if lowered is None else self._path(method, lowered)
 
     def path_so_far(self, exported: Mapping[str, ExportedProgram]) -> list[Snapshot]:
         """Return the snapshots on the way to the place where the compiler raised.
@@ -154,6 +174,8 @@ class LoweringTrace:
         Args:
             exported: What the compiler was given, by method. They say whose snapshots these are.
         """
+        if self._told:
+            return max(self._told.values(), key=len)
         if not self._runs:
             return []
         last = self._runs[max(self._runs)]
@@ -207,6 +229,8 @@ class LoweringTrace:
                     self.relaxing_rules[name] = None
 
     def _note_stage(self, event: StageEvent) -> None:
+        if event.modified and event.edit is not None and event.pipeline in _SHIPPED_FILES:
+            self.worked.add(event.name)
         pipeline = self._pipelines.get(event.pipeline)
         if pipeline is None or event.edit is None:
             return

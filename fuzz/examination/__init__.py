@@ -6,9 +6,11 @@ from .emission import emission_fault
 from .equivalents import equivalent
 from .examination import Examination, FailedError, NotRunError, RejectedError
 from .expectations import expectations_of
-from .file_runs import run_file
+from .file_runs import run_file, run_in_turn
 from .graph_runs import GraphFailedError, GraphResult, GraphSession
 from .output_layouts import ExpectedLayouts
+from .relations import differing_outputs, failures_of_relative
+from .relatives import Relative, halves, renamed, reordered, with_dead_code
 from .replanning import LAYOUTS, replanned
 from .result_comparison import ResultComparison, file_differences
 from .stage_audit import audited
@@ -30,6 +32,7 @@ __all__ = [
     "GraphSession",
     "NotRunError",
     "RejectedError",
+    "Relative",
     "ResultComparison",
     "Verdict",
     "audited",
@@ -38,12 +41,19 @@ __all__ = [
     "dialect_runs",
     "difference",
     "difference_of_types",
+    "differing_outputs",
     "emission_fault",
     "equivalent",
     "expectations_of",
     "failure_of_error",
+    "failures_of_relative",
     "file_differences",
+    "halves",
+    "renamed",
+    "reordered",
     "replanned",
     "run_dialect",
     "run_file",
+    "run_in_turn",
+    "with_dead_code",
 ]

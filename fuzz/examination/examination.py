@@ -22,7 +22,7 @@ from exirkit.patterns import name_of
 
 from .emission import silent_views
 from .expectations import Expectation, expectations_of, leaves_signs_of_zeros_open
-from .file_runs import FileResult, run_file
+from .file_runs import FileResult, run_file, run_function
 from .graph_runs import mutated_buffers
 from .symptoms import failure_of_error
 from .unsupported import UNSUPPORTED
@@ -161,10 +161,12 @@ class Examination:
         return LoweringTrace(has_state=any(mutated_buffers(one) for one in self.exported.values()))
 
     @property
-    def tested(self) -> tuple[Mapping[str, int], Mapping[str, bool]]:
-        """Rules under test by how often they were applied so far, and parts under test by whether they changed it."""
+    def tested(self) -> tuple[Mapping[str, int], Mapping[str, bool], frozenset[str]]:
+        """Rules under test by how often they were applied, parts by whether they changed it, and shipped passes."""
         trace: LoweringTrace | None = self.__dict__.get("trace")
-        return ({}, {}) if trace is None else (dict(trace.fired), dict(trace.changed))
+        if trace is None:
+            return {}, {}, frozenset()
+        return dict(trace.fired), dict(trace.changed), frozenset(trace.worked)
 
     @property
     def lowering(self) -> Lowering:
@@ -194,6 +196,8 @@ class Examination:
         return self.compiler.lower(self.exported, self.trace)
 
     def _interpret(self) -> dict[str, list[FileResult]]:
+        if self.lowering.functions:
+            return {name: run_function(self.lowering.functions[name], self.inputs[name]) for name in self.methods}
         file = read_program(self.lowering.data)
         planned = self.lowering.planned
         views = {name: silent_views(planned[name], file, name) for name in self.methods if name in planned}

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
 
 from exirkit.emit import PteFile
+from exirkit.ir import pytree
 from exirkit.runtime_ref import Runtime, Verification
+
+from .graph_runs import GraphSession
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,43 @@ def run_file(
     loaded = program.load_method(method)
     results: list[FileResult] = []
     for inputs in calls:
-        # Inputs that lie where the caller has them are written there, and are wanted again as they were.
-        outputs = loaded.execute([one.clone() if isinstance(one, torch.Tensor) else one for one in inputs])
+        outputs = loaded.execute(_copied(inputs))
         results.append(FileResult(outputs, {name: loaded.get_attribute(name) for name in buffers}))
     return results
+
+
+def run_in_turn(
+    data: bytes, calls: Sequence[tuple[str, Sequence[Any]]], *, share_arenas: bool = False
+) -> list[FileResult]:
+    """Load all methods that are called, and call them in turn on one loaded program.
+
+    Args:
+        data: The file.
+        calls: Method and inputs of every run.
+        share_arenas: Methods have their arenas together, and with these the buffers that have one place.
+
+    Raises:
+        DiagnosticError: Whatever is wrong with the file or with a run.
+    """
+    program = Runtime.get().load_program(data, verification=Verification.Minimal, share_arenas=share_arenas)
+    # Loading a method writes the initial values of its buffers.
+    methods = {name: program.load_method(name) for name in sorted({name for name, _ in calls})}
+    return [FileResult(methods[name].execute(_copied(inputs)), {}) for name, inputs in calls]
+
+
+def run_function(function: Callable[..., Any] | ExportedProgram, calls: Sequence[Sequence[Any]]) -> list[FileResult]:
+    """Run what a compiler made that makes no file.
+
+    Args:
+        function: Is called with inputs, and returns a tensor or several; or a program, which torch runs.
+        calls: Inputs of every run.
+    """
+    if isinstance(function, ExportedProgram):
+        session = GraphSession(function)
+        return [FileResult(list(session.run(_copied(inputs)).outputs), {}) for inputs in calls]
+    return [FileResult(list(pytree.tree_leaves(function(*_copied(inputs)))), {}) for inputs in calls]
+
+
+def _copied(inputs: Sequence[Any]) -> list[Any]:
+    """Return inputs that may be written: those that lie where the caller has them are, and are wanted again."""
+    return [one.clone() if isinstance(one, torch.Tensor) else one for one in inputs]

@@ -77,6 +77,7 @@ class Verdict:
         comparisons: How values were compared.
         fired: How often the rules under test were applied, by id.
         changed: Whether each part under test has changed the program: passes, pipelines and their stages, by name.
+        worked: Passes of the shipped pipelines that changed the program.
     """
 
     failures: tuple[Failure, ...] = ()
@@ -87,6 +88,7 @@ class Verdict:
     comparisons: Comparisons = field(default_factory=Comparisons)
     fired: Mapping[str, int] = field(default_factory=dict)
     changed: Mapping[str, bool] = field(default_factory=dict)
+    worked: frozenset[str] = frozenset()
 
     @property
     def is_good(self) -> bool:

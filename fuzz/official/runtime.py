@@ -236,9 +236,7 @@ class OfficialRuntime:
         data: bytes | None = None,
         timeout_s: float = 120.0,
     ) -> OfficialTrace:
-        """Run a method with tracing on, in a process that ends with that.
-
-        A second write, a run after a write and a small buffer kill the process that traces, so each trace has its own.
+        """Run a method with tracing on, in a process that ends with that, and write the trace.
 
         Args:
             pte: The bytes of a file.
@@ -248,19 +246,57 @@ class OfficialRuntime:
             data: The bytes of a data file (`.ptd`).
             timeout_s: Seconds for everything together.
         """
+        steps = [*((method, call) for call in calls), None]
+        found = self.trace_steps(pte, steps, debug_buffer_nbytes=debug_buffer_nbytes, data=data, timeout_s=timeout_s)
+        failed = next((end for end in found if isinstance(end, Failure)), None)
+        last = found[-1]
+        return last if failed is None and isinstance(last, OfficialTrace) else OfficialTrace(b"", b"", failed)
+
+    def trace_steps(
+        self,
+        pte: bytes,
+        steps: Sequence[tuple[str, Sequence[Value]] | None],
+        *,
+        debug_buffer_nbytes: int = 0,
+        data: bytes | None = None,
+        timeout_s: float = 120.0,
+    ) -> list[OfficialTrace | Failure | None]:
+        """Run methods with tracing on and write what was traced so far, in any order.
+
+        A small buffer, a second write and a run after a write kill a process that traces. The steps are therefore taken
+        in a process that ends with them, and each write is made by a copy of it.
+
+        Args:
+            pte: The bytes of a file.
+            steps: What to do: a method with the flat inputs of a call, or None to write.
+            debug_buffer_nbytes: Room for values, `exirkit.devtools.debug_buffer_nbytes` says how much; 0 keeps none.
+            data: The bytes of a data file (`.ptd`).
+            timeout_s: Seconds for everything together.
+
+        Returns:
+            How each step ended, up to the one that killed the process, which is a failure: a run that went well with
+            None, a write with the trace.
+        """
         header, blobs = _program(pte)
         if data is not None:
             header["data"] = len(blobs)
             blobs.append(data)
-        described = [[describe(value, blobs) for value in call] for call in calls]
-        request: Header = {"op": "trace", "method": method, "debug_buffer_nbytes": debug_buffer_nbytes}
+        described = [
+            step and {"method": step[0], "inputs": [describe(value, blobs) for value in step[1]]} for step in steps
+        ]
+        request: Header = {"op": "trace", "steps": described, "debug_buffer_nbytes": debug_buffer_nbytes}
         try:
-            answer, found = self._worker.request({**request, "calls": described, **header}, blobs, timeout_s=timeout_s)
+            answer, found = self._worker.request({**request, **header}, blobs, timeout_s=timeout_s)
         except WorkerDiedError as died:
-            return OfficialTrace(b"", b"", failure_of(died))
-        if "failure" in answer:
-            return OfficialTrace(b"", b"", Failure(answer["failure"], f"{answer['text']}\n{self._worker.log()}"))
-        return OfficialTrace(found[0], found[1])
+            return [failure_of(died)]
+        ends: list[OfficialTrace | Failure | None] = []
+        written = iter(found)
+        for step, end in zip(steps, answer["ends"], strict=False):
+            if end:
+                ends.append(Failure(end["failure"], f"{end['text']}\n{self._worker.log()[-LOG_TAIL_CHARACTERS:]}"))
+            else:
+                ends.append(OfficialTrace(next(written), next(written)) if step is None else None)
+        return ends
 
     def _steps(
         self,

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import json
 import math
 import os
 import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -123,33 +126,58 @@ def answer_test_case(native: Any, request: Header, blobs: list[bytes]) -> Reply:
 
 
 def answer_trace(native: Any, request: Header, blobs: list[bytes]) -> Reply:
-    """Run a method several times with tracing on, in a process that ends with that: a second trace could kill it."""
+    """Take steps with a module that traces, in a process that ends with that; say how every step ended."""
+    results: list[bytes] = []
     with tempfile.TemporaryDirectory() as folder:
-        trace, values, failure = (Path(folder, name) for name in ("trace", "values", "failure"))
-        child = os.fork()
-        if child == 0:
-            try:
-                signal.alarm(math.ceil(request["timeout_s"]))
-                _trace(native, request, blobs, str(trace), str(values))
-            except BaseException as error:
-                failure.write_text(f"{type(error).__name__}: {error}")
-                os._exit(1)
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-        code = os.waitstatus_to_exitcode(status)
+        code = _in_a_process(lambda: _trace(native, request, blobs, Path(folder)), request["timeout_s"])
+        ends = [json.loads(line) for line in Path(folder, "ends").read_text().splitlines()]
         if code != 0:
-            text = failure.read_text() if failure.exists() else f"the process ended with {code}"
-            raise RejectedError("execute-error" if failure.exists() else "crash", text)
-        return {}, [trace.read_bytes(), values.read_bytes() if values.exists() else b""]
+            ends.append({"failure": "crash", "text": f"the process ended with {code}"})
+        for at, end in enumerate(ends):
+            if request["steps"][at] is None and not end:
+                results += [Path(folder, f"{at}.{kind}").read_bytes() for kind in ("trace", "values")]
+    return {"ends": ends}, results
 
 
-def _trace(native: Any, request: Header, blobs: list[bytes], trace: str, values: str) -> None:
+def _trace(native: Any, request: Header, blobs: list[bytes], folder: Path) -> None:
+    """Take steps; note how each of them ended as soon as it did, and what was written by its place."""
     options = {"enable_etdump": True, "debug_buffer_size": request["debug_buffer_nbytes"]}
     data = blobs[request["data"]] if "data" in request else None
-    module = native._load_for_executorch_from_buffer(blobs[request["program"]], data, **options)
-    for call in request["calls"]:
-        module.run_method(request["method"], [restore(value, blobs) for value in call])
-    module.write_etdump_result_to_file(trace, values)
+    with (folder / "ends").open("w", buffering=1) as ends:
+        # Files are read by the first run, which fails then.
+        module = native._load_for_executorch_from_buffer(blobs[request["program"]], data, **options)
+        for at, step in enumerate(request["steps"]):
+            end: Header = {}
+            if step is None:
+                # A second write and a run after a write end the process: each write has a process of its own.
+                files = [str(folder / f"{at}.{kind}") for kind in ("trace", "values")]
+                Path(files[1]).touch()
+                code = _in_a_process(partial(module.write_etdump_result_to_file, *files), request["timeout_s"])
+                if code != 0:
+                    end = {"failure": "crash", "text": f"the process that wrote ended with {code}"}
+                elif not Path(files[0]).exists():
+                    end = {"failure": "execute-error", "text": "no trace was written: no run has begun"}
+            else:
+                try:
+                    module.run_method(step["method"], [restore(value, blobs) for value in step["inputs"]])
+                except Exception as error:
+                    end = {"failure": "execute-error", "text": f"{type(error).__name__}: {error}"}
+            ends.write(json.dumps(end) + "\n")
+
+
+def _in_a_process(task: Callable[[], object], timeout_s: float) -> int:
+    """Do something in a copy of this process, which ends with that; return how it ended, 0 if well."""
+    child = os.fork()
+    if child == 0:
+        try:
+            signal.alarm(math.ceil(timeout_s))
+            task()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)
 
 
 def answer_session(native: Any, request: Header, blobs: list[bytes]) -> Reply:

@@ -20,7 +20,7 @@ class MemoryPlan(Oracle):
     name = "memory-plan"
     title = "the checker of memory plans, and static checks of the file, by itself and against the graph"
     cost = 40
-    needs = ("lowering",)
+    needs = ("file",)
     suspects = ("earlier oracles", "allocation", "stage")
     former_name = "O4"
 

@@ -36,7 +36,7 @@ class OfficialRuntimeRun(Oracle):
     title = "the official runtime on the file"
     cost = 125
     is_default = False
-    needs = ("official wheel", "lowering")
+    needs = ("official wheel", "file")
     suspects = ("earlier oracles", "allocation", "stage")
     former_name = "O11"
 

@@ -10,7 +10,9 @@ from exirkit.fuzz.compilers import ExirkitCompiler
 from exirkit.fuzz.examination import Examination, Failure, NotRunError
 from exirkit.fuzz.official import missing_reason
 
-Need: TypeAlias = Literal["eager results", "exported", "lowering", "results", "own plan", "own file", "official wheel"]
+Need: TypeAlias = Literal[
+    "eager results", "exported", "lowering", "results", "file", "own plan", "own file", "official wheel"
+]
 
 
 class Oracle(ABC):
@@ -58,6 +60,11 @@ def _require_official_wheel(examination: Examination) -> None:
         raise NotRunError(reason)
 
 
+def _require_file(examination: Examination) -> None:
+    if examination.lowering.functions:
+        raise NotRunError("the compiler makes no file")
+
+
 def _require_own_plan(examination: Examination) -> None:
     if not examination.lowering.planned:
         raise NotRunError("the compiler is a black box")
@@ -73,6 +80,7 @@ _NEEDS: Mapping[Need, Callable[[Examination], object]] = {
     "exported": lambda examination: examination.exported,
     "lowering": lambda examination: examination.lowering,
     "results": lambda examination: examination.results,
+    "file": _require_file,
     "own plan": _require_own_plan,
     "own file": _require_own_file,
     "official wheel": _require_official_wheel,

@@ -119,7 +119,7 @@ class RuntimesAgree(Oracle):
     title = "the official runtime and ours give the same bits"
     cost = 126
     is_default = False
-    needs = ("official wheel", "results")
+    needs = ("official wheel", "file", "results")
     suspects = ("earlier oracles", "runtimes")
 
     def check(self, examination: Examination) -> Iterator[Failure]:

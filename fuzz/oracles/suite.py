@@ -94,7 +94,7 @@ def examine(examination: Examination, oracles: Iterable[Oracle], *, is_exhaustiv
         seconds[oracle.name] = time.perf_counter() - start - (sum(examination.seconds.values()) - shared)
         if unsupported or (failures and not is_exhaustive):
             break
-    fired, changed = examination.tested
+    fired, changed, worked = examination.tested
     return Verdict(
         tuple(failures),
         unsupported,
@@ -104,6 +104,7 @@ def examine(examination: Examination, oracles: Iterable[Oracle], *, is_exhaustiv
         examination.comparisons,
         fired,
         changed,
+        worked,
     )
 
 

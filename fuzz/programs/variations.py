@@ -1,7 +1,8 @@
 """Other forms of an exported program that mean the same: `torch.export` makes them of models, and `build` does not.
 
-`build` makes functional programs of plain calls. Models also write in place, compute in regions without gradients and
-have assertions; what the chain does about these is never tried without them.
+`build` makes functional programs of plain calls. Models also write in place, compute in regions without gradients,
+have assertions and tensors as attributes of the graph module; what the chain does about these is never tried
+without them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import ExportGraphSignature, OutputKind
+from torch.export.graph_signature import ExportGraphSignature, InputKind, InputSpec, OutputKind
 from torch.fx import Graph, GraphModule, Node
 
 from exirkit.ir import OpOverload, copy_program, is_composite
@@ -22,6 +23,7 @@ _SHARE_IN_PLACE = 0.7
 _SHARE_WRITTEN_BUFFERS = 0.7
 _SHARE_ASSERTIONS = 0.3
 _SHARE_REGIONS = 0.5
+_SHARE_HANGING_CONSTANTS = 0.3
 
 
 def varied(program: ExportedProgram, seed: int) -> ExportedProgram:
@@ -34,7 +36,7 @@ def varied(program: ExportedProgram, seed: int) -> ExportedProgram:
     draw = random.Random(f"variation {seed}")
     changed = copy_program(program)
     graph = changed.graph
-    for change in (_assert_metadata, _assert_truth, _write_in_place, _write_buffers, _make_region):
+    for change in (_assert_metadata, _assert_truth, _write_in_place, _write_buffers, _make_region, _hang_constants):
         change(changed, draw)
     graph.lint()
     changed.graph_module.recompile()
@@ -263,3 +265,27 @@ def _make_region(program: ExportedProgram, draw: random.Random) -> None:
             node.replace_all_uses_with(item, delete_user_cb=lambda user: user not in inside)
     for node in reversed(chosen):
         graph.erase_node(node)
+
+
+# Constants
+
+
+def _hang_constants(program: ExportedProgram, draw: random.Random) -> None:
+    """Let constants be attributes of the graph's module, as passes and converters leave them, and not inputs."""
+    graph, module, signature = program.graph, program.graph_module, program.graph_signature
+    kept: list[InputSpec] = []
+    nodes = {node.name: node for node in graph.nodes if node.op == "placeholder"}
+    first = next(node for node in graph.nodes if node.op != "placeholder")
+    for spec in signature.input_specs:
+        is_constant = spec.kind is InputKind.CONSTANT_TENSOR and spec.target in program.constants
+        if not is_constant or draw.random() > _SHARE_HANGING_CONSTANTS:
+            kept.append(spec)
+            continue
+        node, attribute = nodes[spec.arg.name], f"_tensor_{spec.target}"
+        module.register_buffer(attribute, program.constants.pop(str(spec.target)), persistent=False)
+        with graph.inserting_before(first):
+            hanging = graph.get_attr(attribute)
+        hanging.meta = dict(node.meta)
+        node.replace_all_uses_with(hanging)
+        graph.erase_node(node)
+    program._graph_signature = ExportGraphSignature(kept, list(signature.output_specs))

@@ -10,7 +10,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
 
-from exirkit.fuzz.compilers import Compiler, ExirkitCompiler, LoweringTrace, Snapshot
+from exirkit.fuzz.compilers import Compiler, ExirkitCompiler, FunctionCompiler, LoweringTrace, Snapshot
 from exirkit.fuzz.examination import (
     Examination,
     ExpectedLayouts,
@@ -72,8 +72,10 @@ def find_culprit(program: Program, failure: Failure, *, compiler: Compiler | Non
     """
     examination = Examination(program, compiler or ExirkitCompiler(), seed)
     suspects = ORACLES[failure.oracle].suspects
-    if examination.compiler.is_black_box and suspects[0] in _NEEDS_OWN_CHAIN:
-        suspects = ("black box",)
+    foreign = examination.compiler
+    if foreign.is_black_box and suspects[0] in _NEEDS_OWN_CHAIN:
+        tells = isinstance(foreign, FunctionCompiler) and foreign.tells_of_passes
+        suspects = ("passes", "black box") if tells else ("black box",)
     return _first_culprit(examination, failure, suspects)
 
 
@@ -168,7 +170,7 @@ def _runtimes(examination: Examination, failure: Failure) -> Culprit:
 def _black_box(examination: Examination, failure: Failure) -> Culprit:
     """Ask our interpreter and the official runtime about the file of a black box."""
     name = "official-exporter" if "official" in examination.compiler.describe().lower() else "compiler"
-    if failure.oracle == "lowering" or missing_reason():
+    if failure.oracle == "lowering" or missing_reason() or examination.lowering.functions:
         return Culprit(failure.stage or name, evidence="it raised" if failure.oracle == "lowering" else "")
     theirs = examine(examination, oracles_named(("official-runtime",)))
     ours = examine(examination, oracles_named(_RUNS))
@@ -240,7 +242,7 @@ def _culprit_among_passes(examination: Examination, failure: Failure) -> Culprit
     methods = [str(failure.details["method"])] if "method" in failure.details else examination.methods
     try:
         lowering = examination.compiler.lower(examination.exported, trace)
-        paths = {method: trace.path_to(method, lowering.planned[method]) for method in methods}
+        paths = {method: trace.path_to(method, lowering.planned.get(method)) for method in methods}
     except Exception:  # whatever the chain raises is what is localized here
         path = trace.path_so_far(examination.exported)
         paths = {path[0].method: path} if path and path[0].method in methods else {}

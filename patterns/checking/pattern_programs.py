@@ -14,6 +14,7 @@ from torch.fx import Node
 
 from exirkit.ir import GraphEditor, copy_program
 from exirkit.patterns.checking.attribute_trials import attribute_of
+from exirkit.patterns.checking.grid_trials import from_integers, integers_of, known_grids
 from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape, mark_of, raw_name
 from exirkit.patterns.checking.trials import RuleTrials, Trial
 from exirkit.patterns.engine.meanings import with_meanings
@@ -233,6 +234,7 @@ class PatternModule(torch.nn.Module):
         kinds = instance_of(trials, trial).kinds
         self.inputs = [name for name, kind in kinds.items() if kind == "input"]
         self.stored = {name: f"stored_{name}" for name, kind in kinds.items() if kind != "input"}
+        self.grids = known_grids(trial.names, self.inputs) if trials.asks_for_grids else {}
         for name, attribute in self.stored.items():
             value = trial.names[name]
             if kinds[name] == "parameter":
@@ -252,6 +254,8 @@ class PatternModule(torch.nn.Module):
         named = self.trials.rule.pattern.named
         names = {key: value for key, value in self.trial.names.items() if key not in named}
         names.update(zip(self.inputs, values, strict=True))
+        # A graph knows the grid of what is dequantized in it.
+        names.update({name: from_integers(names[name], grid) for name, grid in self.grids.items()})
         names.update({name: getattr(self, attribute) for name, attribute in self.stored.items()})
         for name, length in self.lists.items():
             names[name] = [getattr(self, f"item_{name}_{place}") for place in range(length)]
@@ -282,7 +286,10 @@ def program_of(
         beside: A call on the value whose users the pattern is about, which the program makes and returns as well.
     """
     module = PatternModule(trials, trial, also, beside)
-    inputs = tuple(trial.names[name] for name in module.inputs)
+    grids = module.grids
+    inputs = tuple(
+        integers_of(trial.names[name], grids[name]) if name in grids else trial.names[name] for name in module.inputs
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.export.export(module, inputs, strict=False)

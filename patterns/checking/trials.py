@@ -20,6 +20,7 @@ from exirkit.patterns.checking.attribute_trials import (
     with_carried,
     with_drawn_attributes,
 )
+from exirkit.patterns.checking.grid_trials import asked_for, equal_fields, with_grids
 from exirkit.patterns.checking.numeric_agreement import disagreement
 from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape, shapes_of, terms_on_way
 from exirkit.patterns.checking.stored_limits import with_limit
@@ -29,7 +30,7 @@ from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.operators.arguments import default_of
 from exirkit.patterns.operators.defined import TensorBuilder
 from exirkit.patterns.operators.table import name_of, traits_of
-from exirkit.patterns.propagation.domains import RANGES
+from exirkit.patterns.propagation.domains import GRIDS, RANGES
 from exirkit.patterns.syntax.attributes import Attribute
 from exirkit.patterns.syntax.chains import chains_of, shown_chains
 from exirkit.patterns.syntax.constant_names import FACTS
@@ -456,12 +457,15 @@ class TrialFacts:
         return RANGES.weaker(found, x, random.Random(f"{self.rule.id}:{found}"))
 
     def grid(self, x: Any) -> Any:
-        """Raise an error: values that are drawn are of no grid.
+        """Return the grid that a tensor was drawn on; now and then none, as a graph may not know it.
 
         Raises:
-            TypeError: Always.
+            TypeError: It was drawn on none.
         """
-        raise TypeError("trials of rules draw tensors of no grid")
+        found = GRIDS.of_tensor(x) if isinstance(x, torch.Tensor) else None
+        if found is None:
+            raise TypeError("no grid is known of the tensor")
+        return found
 
     def target_has(self, capability: str) -> bool:
         """Assume that the target can do it."""
@@ -526,12 +530,19 @@ class RuleTrials:
         self.seed = seed
         self._samplers: dict[int | None, Sampler] = {}
         self._repairs = repairs_of([guard.text for guard in rule.guards], rule.variables)
+        texts = [guard.text for guard in rule.guards]
+        self._on_grids, self._of_grids = asked_for(texts), equal_fields(texts)
         self.shapes = list(shapes_of(rule.pattern))
         self.profile = self._profile()
         self.open_arguments = open_arguments(rule.pattern)
         # How many links a chain has, and how many users a value, is drawn alike.
         self._chains = [id(one) for one in chains_of(rule.pattern.terms)]
         self._chains += [id(one) for one in rule.pattern.roots if isinstance(one, EveryUser)]
+
+    @property
+    def asks_for_grids(self) -> bool:
+        """Whether a condition asks for the grid of a tensor."""
+        return bool(self._on_grids)
 
     def positives(self, count: int) -> PositiveReport:
         """Try the rule on values that its types and guards admit."""
@@ -601,6 +612,7 @@ class RuleTrials:
         self._choose_operators(names, number, rng)
         if chosen == "normal" and number % 4 == 0 and not self.rule.rule.equiv.is_exact:
             names.update({name: self._magnified(name, names[name]) for name in sample.values})
+        with_grids(names, self._on_grids, self._of_grids, random.Random(f"{self.rule.id}:{seed}:grids"))
         # What a guard is for may be just that: without it tensors without elements come in.
         if unless is None and is_undefined(self.rule, sample.values.values()):
             return None, "an operator that is not defined for empty tensors"
@@ -642,6 +654,9 @@ class RuleTrials:
         """Return why a condition, or all but the one of a number, does not hold for values; None if they hold."""
         for index, guard in enumerate(self.rule.guards):
             holds = self._holds(guard, names)
+            if holds is None and index == unless and "grid(" in guard.text:
+                # Where no grid is known, the rule does not match.
+                continue
             if holds is None:
                 return f"`{guard.text}` cannot be computed"
             if holds == (index == unless):

@@ -88,12 +88,6 @@ class RuleEngine:
 
     def __init__(self, rules: Sequence[CompiledRule]) -> None:
         self.rules = tuple(sorted(rules, key=lambda one: (-one.rule.priority, -one.specificity, one.id)))
-        self.tree = PredicateTree(
-            [
-                Anchored(rule.anchors, rule.pattern.roots[0], rule.forms or {}, rule.variables, rule.guards)
-                for rule in self.rules
-            ]
-        )
         self.kinds = frozenset(rule.pattern.kind for rule in self.rules)
         self.names_writing = any(rule.names_writing for rule in self.rules)
         self.height = max((rule.height for rule in self.rules), default=1)
@@ -102,6 +96,12 @@ class RuleEngine:
         # Rules about values of the program have no call at all, and match at the value itself.
         reaches = (self.height if one.reach is None else min(self.height, one.reach) for one in self.rules)
         self.reaches = tuple(max(1, reach) for reach in reaches)
+        self.tree = PredicateTree(
+            [
+                Anchored(rule.anchors, rule.pattern.roots[0], rule.forms or {}, rule.variables, rule.guards, reach)
+                for rule, reach in zip(self.rules, self.reaches, strict=True)
+            ]
+        )
 
     def run(self, editor: GraphEditor, options: RewriteOptions | None = None) -> RewriteReport:
         """Rewrite a program in place, inside a transaction of its own: its graph, and the bodies of its control flow.
@@ -398,7 +398,11 @@ class _Run:
                     if user not in dirty:
                         following[user] = None
             reached = following
-        return {node: away for node, away in dirty.items() if not node._erased and self._root_of(node) is not None}
+        return {
+            node: away
+            for node, away in dirty.items()
+            if not node._erased and (root := self._root_of(node)) is not None and away < root.reach
+        }
 
     def _note(
         self,

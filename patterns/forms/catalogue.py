@@ -52,6 +52,7 @@ class Forms:
         others: The other operators that may be met.
         met: Identities of `operators`.
         alike: Identities of the variants whose calls have the same view of their arguments.
+        names: Arguments of the operator.
     """
 
     def __init__(self, op: Operator, readers: Mapping[Operator, Reader], composites: Sequence[Composite] = ()) -> None:
@@ -68,7 +69,7 @@ class Forms:
         self.alike = frozenset(id(met) for met in self.variants if _counts_alike(met, op))
         self._composed = frozenset(map(id, self.composed))
         self._by_identity = {id(key): reader for key, reader in self.readers.items()}
-        self._names = tuple(argument.name for argument in op._schema.arguments)
+        self.names = tuple(argument.name for argument in op._schema.arguments)
 
     def screen(self, met: Operator) -> Screen | None:
         """Return a quick look that states which calls of an operator its reader may read; None if all."""
@@ -111,11 +112,15 @@ class Forms:
             target: Its operator, without the handle of a dialect.
             composites: What is recognized in its parts in the program; without it, operators are not.
         """
+        yield from self.as_read(node, target, composites)
+        yield from self.of_parts(node, target, composites)
+
+    def as_read(self, node: Node, target: Operator, composites: FoundComposites | None) -> Iterator[Reading]:
+        """Yield how a reader reads a call as one of the operator."""
         reader = self._by_identity.get(id(target))
         if reader is not None:
             for values, inner in reader(node) if composites is None else composites.form_of(node, reader):
                 yield Reading(Arguments(values, self._ranks(values)), inner)
-        yield from self.of_parts(node, target, composites)
 
     def of_parts(self, node: Node, target: Operator, composites: FoundComposites | None) -> Iterator[Reading]:
         """Yield how a call can be read as the last one of the parts of the operator."""
@@ -128,7 +133,7 @@ class Forms:
         traits = traits_of(self.op)
         if not traits.dims:
             return {}
-        first = values.get(self._names[0])
+        first = values.get(self.names[0])
         first = first[0] if isinstance(first, list | tuple) and first else first
         recorded = first.meta.get("val") if isinstance(first, Node) else None
         if not isinstance(recorded, torch.Tensor):

@@ -138,10 +138,7 @@ class FoundComposites:
 
     def at(self, node: Node, op: Operator) -> Sequence[CompositeReading]:
         """Return how a call can be read as one of an operator, of which it is the last one of the parts."""
-        possible = self._possible.get(node)
-        if possible is None:
-            possible = self._possible[node] = self._possible_at(node)
-        ways = possible.get(id(op))
+        ways = self.possible(node).get(id(op))
         if ways is None:
             return ()
         key = (node, id(op))
@@ -153,8 +150,14 @@ class FoundComposites:
             self._read[key] = known
         return known
 
-    def _possible_at(self, node: Node) -> Mapping[int, Sequence[Composite]]:
+    def possible(self, node: Node) -> Mapping[int, Sequence[Composite]]:
         """Return the definitions whose parts are there as far as operators go, by the identity of the operator."""
+        known = self._possible.get(node)
+        if known is None:
+            known = self._possible[node] = self._possible_at(node)
+        return known
+
+    def _possible_at(self, node: Node) -> Mapping[int, Sequence[Composite]]:
         ordered, tree = _index()
         root = tree.root_of(node.target)
         possible: dict[int, list[Composite]] = {}

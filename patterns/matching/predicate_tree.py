@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -87,7 +88,11 @@ class TreeNode:
         rules: Rules for which nothing is left to ask, by their rank.
         checked: Rules for which only checks are left, by their rank, and the checks with their places.
         screened: Further trees, each with what a call must pass; at the root alone.
-        composed: Further trees, each with the operator of which a call must be the last part; at the root alone.
+        read: Further trees, each with how a call is read as one of another operator; at the root alone. They ask about
+            the arguments that are read.
+        parts: Likewise, by the identity of an operator that is recognized in its parts, of which the call is the last.
+        ranks: Ranks of all rules that may be found here; at the root alone.
+        reach: How many calls above a change a rule may match because of it; at the root alone.
     """
 
     path: Path | None = None
@@ -96,7 +101,21 @@ class TreeNode:
     rules: tuple[int, ...] = ()
     checked: tuple[tuple[int, tuple[Placed, ...]], ...] = ()
     screened: tuple[tuple[Screen, TreeNode], ...] = ()
-    composed: tuple[tuple[Operator, TreeNode], ...] = ()
+    read: tuple[tuple[_Read, TreeNode], ...] = ()
+    parts: dict[int, tuple[_Read, TreeNode]] = field(default_factory=dict)
+    ranks: frozenset[int] = frozenset()
+    reach: int = 1
+
+    def add(self, condition: Screen | _Read, entries: list[Entry]) -> None:
+        """Add a tree that is asked under a condition."""
+        tree = _build(entries)
+        tree.ranks = frozenset(rank for _, _, rank in entries)
+        if not isinstance(condition, _Read):
+            self.screened += ((condition, tree),)
+        elif condition.is_composed:
+            self.parts[id(condition.forms.op)] = condition, tree
+        else:
+            self.read += ((condition, tree),)
 
 
 @dataclass(frozen=True)
@@ -109,6 +128,7 @@ class Anchored:
         forms: Other forms of the operators in it.
         variables: Types of its variables.
         guards: Conditions.
+        reach: How many calls above a change the rule may match because of it.
     """
 
     operators: frozenset[Any]
@@ -116,6 +136,7 @@ class Anchored:
     forms: Mapping[Any, Forms] = field(default_factory=dict)
     variables: Mapping[str, Any] = field(default_factory=dict)
     guards: Sequence[CompiledGuard] = ()
+    reach: int = 1
 
 
 class PredicateTree:
@@ -127,7 +148,7 @@ class PredicateTree:
 
     def __init__(self, anchored: Sequence[Anchored]) -> None:
         variants: dict[Any, list[Entry]] = {}
-        further: dict[Any, dict[Screen | _Composed, list[Entry]]] = {}
+        further: dict[Any, dict[Screen | _Read, list[Entry]]] = {}
         for rank, rule in enumerate(anchored):
             ways = _Ways(rule)
             for operator in rule.operators or (None,):
@@ -139,13 +160,14 @@ class PredicateTree:
         anywhere = variants.pop(None, [])
         self._roots = {operator: _build([*own, *anywhere]) for operator, own in variants.items()}
         for operator, by_condition in further.items():
-            root = self._roots[operator]
             for condition, own in by_condition.items():
-                if isinstance(condition, _Composed):
-                    root.composed += ((condition.op, _build(own)),)
-                else:
-                    root.screened += ((condition, _build(own)),)
+                self._roots[operator].add(condition, own)
         self._anywhere = _build(anywhere) if anywhere else None
+        for operator, root in self._roots.items():
+            below = (tree.ranks for _, tree in (*root.screened, *root.read, *root.parts.values()))
+            _limit(root, anchored, frozenset(rank for _, _, rank in (*variants[operator], *anywhere)).union(*below))
+        if self._anywhere is not None:
+            _limit(self._anywhere, anchored, frozenset(rank for _, _, rank in anywhere))
         # By identity, since torch computes the hash of an operator in Python; the target is kept so that it lives.
         self._of_target: dict[int, tuple[TreeNode | None, Any]] = {}
 
@@ -174,18 +196,39 @@ class PredicateTree:
         for screen, tree in root.screened:
             if screen(node):
                 trees.append(tree)
-        for op, tree in root.composed:
-            if composites is None or composites.at(node, op):
-                trees.append(tree)
-        if root.path is None and len(trees) == 1 and not root.checked:
+        read = root.read
+        if root.parts:
+            possible = root.parts if composites is None else composites.possible(node)
+            read = (*read, *(root.parts[key] for key in possible if key in root.parts))
+        if root.path is None and len(trees) == 1 and not root.checked and not read:
             return root.rules
-        return _asked(node, trees)
+        found: set[int] = set()
+        _ask(trees, {(): node}, found)
+        for condition, tree in read:
+            if tree.ranks <= found:
+                continue
+            if composites is None:
+                found |= tree.ranks
+                continue
+            for arguments in condition.arguments(node, composites):
+                _ask([tree], {(): node, **arguments}, found)
+        return sorted(found) if found else ()
 
 
-def _asked(node: Node, pending: list[TreeNode]) -> Sequence[int]:
-    """Ask the questions of trees about a call; return the ranks of the rules that are left, lowest first."""
-    found: set[int] = set()
-    seen: dict[Path, Any] = {(): node}
+def _limit(root: TreeNode, anchored: Sequence[Anchored], ranks: frozenset[int]) -> None:
+    """Note which rules may be found below a root, and how far from a change they may match."""
+    root.ranks = ranks
+    root.reach = max(anchored[rank].reach for rank in ranks)
+
+
+def _ask(pending: list[TreeNode], seen: dict[Path, Any], found: set[int]) -> None:
+    """Ask the questions of trees about a call; add the ranks of the rules that are left.
+
+    Args:
+        pending: The trees.
+        seen: Values by their place, to which those that are looked up are added; at first the call.
+        found: Ranks of the rules found so far.
+    """
     passing = passing_operators()
     while pending:
         one: TreeNode | None = pending.pop()
@@ -208,7 +251,6 @@ def _asked(node: Node, pending: list[TreeNode]) -> Sequence[int]:
                 # Calls that give back what they were given are looked through.
                 value = source_of(value) if key in passing else None
             one = one.otherwise
-    return sorted(found) if found else ()
 
 
 def _following(one: TreeNode, values: _Several) -> list[TreeNode]:
@@ -306,14 +348,36 @@ def _build(variants: list[Entry]) -> TreeNode:
     return node
 
 
-@dataclass(frozen=True)
-class _Composed:
-    """The condition that a call is the last part of an operator."""
+@dataclass(frozen=True, eq=False)
+class _Read:
+    """The condition that a call can be read as one of another operator, with all arguments that are read.
 
-    op: Operator
+    Attributes:
+        forms: Other forms of the operator.
+        met: Operator of the call.
+        is_composed: The call is the last one of the parts of the operator.
+    """
+
+    forms: Forms
+    met: Operator
+    is_composed: bool
+
+    def arguments(self, node: Node, composites: FoundComposites) -> Iterator[dict[Path, Any]]:
+        """Yield the arguments in each reading of a call, by their place."""
+        read = self.forms.of_parts if self.is_composed else self.forms.as_read
+        for one in read(node, self.met, composites):
+            yield {(name,): one.arguments.get(name) for name in self.forms.names}
 
 
-_Start = tuple["Screen | _Composed | None", Asked]
+@cache
+def _read(op: Operator, met: Operator, is_composed: bool) -> _Read:
+    """Return the condition that rules about an operator share."""
+    forms = forms_of(op)
+    assert forms is not None, "it is read in another form"
+    return _Read(forms, met, is_composed)
+
+
+_Start = tuple["Screen | _Read | None", Asked]
 """A condition on a call, and what must be found below it if that holds."""
 
 
@@ -367,16 +431,35 @@ class _Ways:
             return
         call = term.base if isinstance(term, Item) else term
         found = self.forms.get(call.op) if isinstance(call, Call) else None
-        if found is not None and operator in found.composed:
-            yield _Composed(found.op), {}
-        is_read = found is not None and operator is not found.op and operator in found.readers
+        if isinstance(call, Call) and found is not None and operator in found.composed:
+            yield from self._as_read(call, found, operator, is_composed=True)
+        is_read = found is not None and operator in found.readers and operator not in found.same
+        if (
+            isinstance(call, Call)
+            and found is not None
+            and is_read
+            and not found.kept(operator)
+            and not found.operands(operator)
+        ):
+            # Where the arguments are is known to the reader alone.
+            yield from self._as_read(call, found, operator, is_composed=False)
+            return
         screen = found.screen(operator) if found is not None and is_read else None
-        for asked in self._variants(term, operator):
+        for asked in self._variants(list(self._of(term, (), operator))):
             yield screen, asked
 
-    def _variants(self, term: Term, operator: Any) -> Iterator[Asked]:
+    def _as_read(self, call: Call, forms: Forms, operator: Any, *, is_composed: bool) -> Iterator[_Start]:
+        """Yield what must be found among the arguments that are read from a call of another operator."""
+        ways = [
+            {path: one for path, one in asked.items() if path != (_LITERALS,)}
+            for asked in self._of_arguments(call, (), checks=True)
+        ]
+        condition = _read(forms.op, operator, is_composed)
+        for asked in self._variants(ways):
+            yield condition, asked
+
+    def _variants(self, made: list[Asked]) -> Iterator[Asked]:
         """Yield what must be found below a node for a term to match there, one for every way to match."""
-        made = list(self._of(term, (), operator))
         if len(made) > _MOST_VARIANTS:
             made = [_common(made)]
         seen: set[tuple[Any, ...]] = set()

@@ -5,6 +5,7 @@ A check may be too generous, never too strict: it rejects only what the matcher 
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from exirkit.patterns.operators.arguments import behind, canonical_arguments
 from exirkit.patterns.syntax.expressions import ExpressionError, NameView, truth
 from exirkit.patterns.syntax.terms import Call
 from exirkit.patterns.types.scalars import FloatVariable, IntVariable, ScalarVariable
-from exirkit.patterns.types.sizes import BroadcastDim, SequenceDim
+from exirkit.patterns.types.sizes import BroadcastDim, Number, SequenceDim, SizeDim
 from exirkit.patterns.types.tensors import TensorVariable
 
 _EXACT = 1 << 53
@@ -35,11 +36,13 @@ class TensorCheck:
         dtypes: Those that the value may have; None for all.
         least: Least number of dims.
         most: Largest number of dims; None for any.
+        sizes: Dims, counted from either end, and the number of elements that is written for them.
     """
 
     dtypes: frozenset[torch.dtype] | None
     least: int
     most: int | None
+    sizes: tuple[tuple[int, int], ...] = ()
 
     def rejects(self, value: Any) -> bool:
         """Whether a value is certainly not of the type."""
@@ -49,7 +52,13 @@ class TensorCheck:
         if self.dtypes is not None and recorded.dtype not in self.dtypes:
             return True
         rank = recorded.dim()
-        return rank < self.least or (self.most is not None and rank > self.most)
+        if rank < self.least or (self.most is not None and rank > self.most):
+            return True
+        for dim, wanted in self.sizes:
+            size = recorded.shape[dim]
+            if type(size) is int and size != wanted:
+                return True
+        return False
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +79,75 @@ class LiteralCheck:
         return differs(self.literals, canonical_arguments(call))
 
 
+_MOST_KNOWN = 1024
+_OF_SIZES = frozenset(
+    {"bshape", "dtype", "is_float", "norm", "numel", "promote", "rank", "same_shape", "shape", "size"}
+)
+"""Words that ask nothing of a tensor but its dtype and sizes."""
+
+
+class KnownGuard:
+    """A condition that remembers for what it fails: layers of a model have the same sizes again and again.
+
+    Args:
+        guard: The condition.
+
+    Attributes:
+        names: Names that it asks about, in order.
+    """
+
+    def __init__(self, guard: CompiledGuard) -> None:
+        self.names = tuple(sorted(guard.needs))
+        self._compiled = guard.compiled
+        tree = ast.parse(guard.text, mode="eval")
+        named = [one.id for one in ast.walk(tree) if isinstance(one, ast.Name)]
+        sized = [one.id for node in ast.walk(tree) for one in _asked_for_sizes(node)]
+        # Tensors of which more may be asked than dtype and sizes, such as strides, are asked each time.
+        self._others = tuple(named.count(name) != sized.count(name) for name in self.names)
+        self._known: dict[tuple[Any, ...], bool] = {}
+
+    def fails(self, *values: Any) -> bool:
+        """Whether the condition certainly does not hold of values of the names."""
+        key = self._key(values)
+        found = None if key is None else self._known.get(key)
+        if found is None:
+            found = self._asked(values)
+            if key is not None:
+                if len(self._known) >= _MOST_KNOWN:
+                    self._known.clear()
+                self._known[key] = found
+        return found
+
+    def _key(self, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """Return what the condition sees of values; None where that is more than dtypes and sizes that do not vary."""
+        made: list[Any] = []
+        for value, is_other in zip(values, self._others, strict=True):
+            if type(value) is Node:
+                recorded = value.meta["val"]
+                shape = tuple(recorded.shape)
+                if is_other or any(type(size) is not int for size in shape):
+                    return None
+                made += (recorded.dtype, shape)
+            else:
+                made.append((list, *value) if type(value) is list else (type(value), value))
+        return tuple(made)
+
+    def _asked(self, values: tuple[Any, ...]) -> bool:
+        try:
+            return truth(self._compiled(NameView(dict(zip(self.names, values, strict=True))))) is False
+        except (ExpressionError, TypeError):
+            return False
+
+
+def _asked_for_sizes(node: ast.AST) -> list[ast.Name]:
+    """Return the names of which a part of a condition asks dtype and sizes."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _OF_SIZES:
+        return [one for one in node.args if isinstance(one, ast.Name)]
+    if isinstance(node, ast.Attribute) and node.attr in ("dtype", "shape") and isinstance(node.value, ast.Name):
+        return [node.value]
+    return []
+
+
 @dataclass(frozen=True, eq=False)
 class GuardCheck:
     """What conditions on one variable alone ask of a value.
@@ -81,17 +159,17 @@ class GuardCheck:
     """
 
     name: str
-    guards: tuple[CompiledGuard, ...]
+    guards: tuple[KnownGuard, ...]
     is_tensor: bool
 
     def rejects(self, value: Any) -> bool:
         """Whether a condition certainly does not hold."""
         if self.is_tensor:
             is_known = type(value) is Node and isinstance(value.meta.get("val"), torch.Tensor)
-            return is_known and any(_fails(guard, {self.name: value}) for guard in self.guards)
+            return is_known and any(guard.fails(value) for guard in self.guards)
         if type(value) not in (int, float):
             return False
-        return any(all(_fails(guard, {self.name: one}) for one in _read(value)) for guard in self.guards)
+        return any(all(guard.fails(one) for one in _read(value)) for guard in self.guards)
 
 
 @dataclass(frozen=True)
@@ -110,12 +188,15 @@ class JointGuard:
     """What a condition on several names asks of tensors and lists of numbers.
 
     Attributes:
-        names: The names.
         guard: A condition that asks nothing of the graph.
     """
 
-    names: tuple[str, ...]
-    guard: CompiledGuard
+    guard: KnownGuard
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names."""
+        return self.guard.names
 
     def rejects(self, *values: Any) -> bool:
         """Whether the condition certainly does not hold."""
@@ -125,7 +206,7 @@ class JointGuard:
                     return False
             elif type(value) is not list or any(type(one) is not int for one in value):
                 return False
-        return _fails(self.guard, dict(zip(self.names, values, strict=True)))
+        return self.guard.fails(*values)
 
 
 def _read(value: float) -> list[float]:
@@ -133,13 +214,6 @@ def _read(value: float) -> list[float]:
     if type(value) is int:
         return [value, float(value)] if abs(value) < _EXACT else [value]
     return [value, int(value)] if value.is_integer() else [value]
-
-
-def _fails(guard: CompiledGuard, names: Mapping[str, Any]) -> bool:
-    try:
-        return truth(guard.compiled(NameView(names))) is False
-    except (ExpressionError, TypeError):
-        return False
 
 
 Check = TensorCheck | LiteralCheck | GuardCheck
@@ -154,8 +228,17 @@ def tensor_check(name: str, variables: Mapping[str, Any]) -> TensorCheck | None:
     dims = variable.dims
     if dims is None:
         return TensorCheck(dtypes, 0, None)
-    open_dims = sum(isinstance(dim, SequenceDim | BroadcastDim) for dim in dims)
-    return TensorCheck(dtypes, len(dims) - open_dims, None if open_dims else len(dims))
+    is_open = [isinstance(dim, SequenceDim | BroadcastDim) for dim in dims]
+    count = len(dims) - sum(is_open)
+    # From the front as far as the first part of any length, from the back as far as the last one.
+    front = is_open.index(True) if any(is_open) else len(dims)
+    back = len(dims) - is_open[::-1].index(True) if any(is_open) else len(dims)
+    written = [(at, dim) for at, dim in enumerate(dims) if at < front]
+    written += [(at - len(dims), dim) for at, dim in enumerate(dims) if at >= back]
+    sizes = tuple(
+        (at, dim.size.value) for at, dim in written if isinstance(dim, SizeDim) and isinstance(dim.size, Number)
+    )
+    return TensorCheck(dtypes, count, None if any(is_open) else len(dims), sizes)
 
 
 def guard_check(name: str, variables: Mapping[str, Any], guards: Sequence[CompiledGuard]) -> GuardCheck | None:
@@ -167,7 +250,7 @@ def guard_check(name: str, variables: Mapping[str, Any], guards: Sequence[Compil
     if variable is None or variable.allows_none:
         return None
     alone = tuple(guard for guard in guards if guard.needs == {name} and _is_worth_asking(guard))
-    return GuardCheck(name, alone, is_tensor) if alone else None
+    return GuardCheck(name, tuple(map(KnownGuard, alone)), is_tensor) if alone else None
 
 
 def joint_guards(variables: Mapping[str, Any], guards: Sequence[CompiledGuard]) -> tuple[JointGuard, ...]:
@@ -175,11 +258,7 @@ def joint_guards(variables: Mapping[str, Any], guards: Sequence[CompiledGuard]) 
 
     Names that are not variables are those of calls.
     """
-    return tuple(
-        JointGuard(tuple(sorted(guard.needs)), guard)
-        for guard in guards
-        if len(guard.needs) > 1 and _is_worth_asking(guard)
-    )
+    return tuple(JointGuard(KnownGuard(guard)) for guard in guards if len(guard.needs) > 1 and _is_worth_asking(guard))
 
 
 def _is_worth_asking(guard: CompiledGuard) -> bool:

@@ -234,6 +234,7 @@ class Grids:
 
 
 _DRAWN = "_drawn_on_grid"
+GRIDS = Grids()
 _INTEGERS = ((torch.int8, -128, 127), (torch.int8, -128, 127), (torch.uint8, 0, 255))
 
 
@@ -310,4 +311,4 @@ class Constants:
 
 
 RANGES = Ranges()
-DOMAINS: dict[DomainName, Domain] = {"ranges": RANGES, "grids": Grids(), "constants": Constants()}
+DOMAINS: dict[DomainName, Domain] = {"ranges": RANGES, "grids": GRIDS, "constants": Constants()}

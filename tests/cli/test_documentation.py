@@ -51,7 +51,7 @@ DOCUMENTS: dict[str, type | set[str]] = {
     "demo": demo.DemoReport,
     "explain": explain.ExplainReport,
     "fuzz": FuzzReport,
-    "fuzz report": {"ok", "database", "html", "summary", "baseline"},
+    "fuzz report": {"ok", "database", "html", "summary", "baseline", "idle_passes"},
     "fuzz show": {"ok", "database", "shown"},
     "fuzz merge": {"ok", "database", "shards", "added"},
     "fuzz mutants": {"ok", "killed", "blamed_right", "mutants"},

@@ -117,3 +117,23 @@ def test_numbers_of_the_page_are_finite(invoke: Invoke, model_file: Path, tmp_pa
     done = invoke("report", f"{model_file}:tiny", "--gaps", gaps, "-o", tmp_path / "report.html")
     assert done.exit_code == 2
     assert "EK770" in done.stderr
+
+
+def test_a_report_shows_what_is_run(invoke: Invoke, model_file: Path, book: Path, tmp_path: Path) -> None:
+    graphs = tmp_path / "model.json"
+    options = ("--format", "model-explorer", "--rules", book, "--gap", "--time")
+    result = invoke("report", f"{model_file}:tiny", "-o", graphs, *options)
+    assert result.exit_code == 0, result.stderr
+    last = {node["id"]: node for node in json.loads(graphs.read_text())["graphs"][-1]["nodes"]}
+    for kind in ("times", "gaps"):
+        data = json.loads((tmp_path / f"model_{kind}.json").read_text())
+        (results,) = (one["results"] for one in data.values())
+        assert {last[node]["label"] for node in results} == {"aten.addmm.out", "aten.sigmoid.out"}
+        (value,) = (one["value"] for node, one in results.items() if last[node]["label"] == "aten.sigmoid.out")
+        assert value > 0.1
+    page = tmp_path / "page.html"
+    shown = invoke("report", f"{model_file}:tiny", "-o", page, "--rules", book, "--gap", "--json")
+    assert shown.exit_code == 0, shown.stderr
+    assert document(shown.stdout).off.forward.startswith("error[EK735]")
+    both = invoke("report", f"{model_file}:tiny", "-o", page, "--gap", "--gaps", book)
+    assert (both.exit_code, "EK711" in both.stderr) == (2, True)

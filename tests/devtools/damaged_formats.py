@@ -1,26 +1,46 @@
-"""Damage files of each format beside programs, in every field and at random, and count what reading them ends with.
+"""Damage files of each format at random and, in flatbuffers, in every field; count what reading them ends with.
 
-Usage: python -m tests.devtools.damaged_formats [--mutations N] [--seed N] [FORMAT ...]
+Usage: python -m tests.devtools.damaged_formats [--mutations N] [--chunk N] [--seed N] [FORMAT ...]
 
 Fields: each aligned word in turn becomes each of a few words that readers trust too easily. Mutations: N damaged copies
-of each file. The exit code is 1 unless every reading ends with a file or with the documented error, in time, and
-without memory that grows. Reading means everything: each tensor is made, each program in the file is read.
+of each file; of archives mostly in one member, and in the structure of documents. The exit code is 1 unless every
+reading ends with a file or with the documented error, in time, without memory that grows, and with the process alive.
+Reading means everything: each tensor is made, each program in the file is read.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
+import multiprocessing
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 
 import torch
-from tests.runtime_ref.damage_campaign import Tally, campaign, damaged_fields
+from tests.devtools.damaged_archives import (
+    archive_mutations,
+    etrecord_bytes,
+    exported,
+    failure_bundle_bytes,
+    header_mutations,
+    packaged_programs_bytes,
+    read_all_safetensors,
+    read_etrecord,
+    read_exported,
+    read_failure_bundle,
+    safetensors_bytes,
+    saved_program_bytes,
+)
+from tests.runtime_ref.damage_campaign import Tally, campaign, damaged_fields, load_program
 from tests.runtime_ref.mutations import mutations
 
-from exirkit import ExecutorchBackendConfig, ProgramFormatError, to_edge
+from exirkit import ExecutorchBackendConfig, ProgramFormatError, ProgramVerifyError, to_edge
+from exirkit.cli.errors import CommandError
 from exirkit.devtools import (
     Bundle,
     BundledProgram,
@@ -50,7 +70,12 @@ from exirkit.emit import (
     trace_file,
     traced_tensor,
 )
-from exirkit.ir import DiagnosticError, UsageError
+from exirkit.ir import ModelError, UsageError
+
+
+def anywhere(data: bytes, count: int, seed: int) -> Iterator[bytearray]:
+    """Yield copies that are damaged anywhere."""
+    return mutations(data, count, seed, header_nbytes=len(data))
 
 
 @dataclass(frozen=True)
@@ -61,11 +86,21 @@ class Format:
         make: Makes a file.
         read: Reads one completely.
         documented: The errors that reading may raise.
+        codes: The codes that these may have, where not all of them are documented.
+        damaged: Returns damaged copies, of a file, a number and a seed.
+        has_fields: Whether each word of a file is a field.
     """
 
     make: Callable[[], bytes]
     read: Callable[[bytearray], object]
-    documented: tuple[type[DiagnosticError], ...] = (ProgramFormatError,)
+    documented: tuple[type[Exception], ...] = (ProgramFormatError,)
+    codes: frozenset[str] = frozenset()
+    damaged: Callable[[bytes, int, int], Iterator[bytearray]] = anywhere
+    has_fields: bool = True
+
+    def tally(self) -> Tally:
+        """Return an empty tally of its readings."""
+        return Tally(self.read, self.documented, self.codes)
 
 
 def _model() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
@@ -146,43 +181,90 @@ def _values(make: Callable[[], object]) -> None:
             raise
 
 
+def program_bytes() -> bytes:
+    """Return a program of two methods with branches, state and shapes that vary."""
+    return bytes(to_edge({"forward": exported(), "other": exported()}).to_executorch().buffer)
+
+
+def _archive(
+    make: Callable[[], bytes], read: Callable[[bytearray], object], error: type[Exception], code: str
+) -> Format:
+    return Format(make, read, (error,), frozenset({code}), archive_mutations, has_fields=False)
+
+
 FORMATS = {
     "bpte": Format(bundle_bytes, read_bundle),
     "etdp": Format(lambda: trace_file(trace()).to_bytes(), read_all_of_trace),
     "ptd": Format(data_bytes, read_data),
+    "pte": Format(program_bytes, load_program, (ProgramFormatError, ProgramVerifyError)),
+    "etrecord": _archive(etrecord_bytes, read_etrecord, ModelError, "EK745"),
+    "pt2": _archive(saved_program_bytes, read_exported, CommandError, "EK718"),
+    "pt2 of several": _archive(packaged_programs_bytes, read_exported, CommandError, "EK718"),
+    "failure": _archive(failure_bundle_bytes, read_failure_bundle, UsageError, "EK772"),
+    "safetensors": Format(
+        safetensors_bytes,
+        read_all_safetensors,
+        (ModelError,),
+        frozenset({"EK546"}),
+        header_mutations,
+        has_fields=False,
+    ),
 }
+
+
+def _readings(name: str, kind: str, data: bytes, count: int, seed: int) -> Tally:
+    known = FORMATS[name]
+    copies = damaged_fields(data, len(data)) if kind == "fields" else known.damaged(data, count, seed)
+    return campaign(copies, count, known.tally())
+
+
+def in_a_process(name: str, kind: str, data: bytes, count: int, seed: int) -> Tally:
+    """Read damaged copies in a process that may die, which is a finding."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
+        try:
+            return pool.submit(_readings, name, kind, data, count, seed).result()
+        except BrokenProcessPool:
+            tally = FORMATS[name].tally()
+            tally.undocumented[f"the process died, seed {seed}"] += 1
+            return tally
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("formats", nargs="*", metavar="FORMAT", help=", ".join(FORMATS))
     parser.add_argument("--mutations", type=int, default=100_000)
+    parser.add_argument("--chunk", type=int, default=2000, help="readings of a process")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     is_clean = True
     sys.stdout.write(f"seed {options.seed}\n")
+    warnings.simplefilter("ignore")
+    logging.disable()
+    torch.set_num_threads(1)
     for name in options.formats or FORMATS:
         known = FORMATS[name]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            data = known.make()
-        for kind, copies, expected in (
-            ("fields", damaged_fields(data, len(data)), 2 * len(data)),
-            (
-                "mutations",
-                mutations(data, options.mutations, options.seed, header_nbytes=len(data)),
-                options.mutations,
-            ),
-        ):
+        data = known.make()
+        known.read(bytearray(data))
+        chunks = [("fields", 2 * len(data), 0)] if known.has_fields else []
+        for start in range(0, options.mutations, options.chunk):
+            count = min(options.chunk, options.mutations - start)
+            chunks.append(("mutations", count, options.seed * 1_000_003 + start))
+        totals = {kind: known.tally() for kind, _, _ in chunks}
+        seconds = dict.fromkeys(totals, 0.0)
+        for number, (kind, count, seed) in enumerate(chunks):
             started = time.monotonic()
-            tally = campaign(copies, expected, Tally(known.read, known.documented))
-            rate = tally.loads / (time.monotonic() - started)
+            tally = in_a_process(name, kind, data, count, seed)
+            seconds[kind] += time.monotonic() - started
+            totals[kind].add(tally)
+            sys.stderr.write(f"\r{name}: {number + 1} of {len(chunks)} ")
+        sys.stderr.write("\n")
+        for kind, tally in totals.items():
             codes = ", ".join(f"{code} {count}" for code, count in sorted(tally.outcomes.items()))
             sys.stdout.write(
                 f"{name} {kind}: {tally.loads} readings of {len(data)} bytes, slowest {tally.slowest_s * 1e3:.1f} ms, "
-                f"memory +{tally.grown_bytes >> 20} MiB, {rate:.0f}/s; {codes}\n"
+                f"memory +{tally.grown_bytes >> 20} MiB, {tally.loads / seconds[kind]:.0f}/s; {codes}\n"
             )
-            for text, count in tally.undocumented.most_common(5):
+            for text, count in tally.undocumented.most_common(8):
                 sys.stdout.write(f"    {count} times {text}\n")
             sys.stdout.flush()
             is_clean &= tally.is_clean

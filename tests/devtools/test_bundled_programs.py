@@ -8,11 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from tests.devtools.damaged_formats import FORMATS
 from tests.devtools.official_tools import run_official
 from tests.official.oracle import OfficialRuntime
-from tests.runtime_ref.damage_campaign import Tally, campaign, damaged_fields
-from tests.runtime_ref.mutations import mutations
 
 from exirkit import to_edge
 from exirkit.devtools import (
@@ -183,13 +180,3 @@ def test_cases_that_do_not_fit_are_rejected_before_they_are_written(name: str) -
     with pytest.raises(UsageError) as caught:
         bundled(lowered(model, *inputs, **options), MethodTestCase(*WRONG[name]))
     assert {one.code for one in caught.value.diagnostics} == {"EK710"}
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_damaged_files_end_with_the_documented_error(name: str) -> None:
-    known = FORMATS[name]
-    data = known.make()
-    for copies in (damaged_fields(data, len(data), every=3), mutations(data, 400, 5, header_nbytes=len(data))):
-        tally = campaign(copies, 1000, Tally(known.read, known.documented))
-        assert not tally.undocumented
-        assert 0 < tally.outcomes["ok"] < tally.loads

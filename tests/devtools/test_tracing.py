@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from benchmarks.tracing_orders import campaign
 from tests.official.oracle import OfficialRuntime
 
 from exirkit import to_edge
@@ -21,6 +22,7 @@ from exirkit.emit import (
     read_trace,
     traced_tensor,
 )
+from exirkit.fuzz.official import Failure, OfficialTrace
 from exirkit.ir import ModelError
 from exirkit.runtime_ref import Runtime, Tracer
 
@@ -157,6 +159,28 @@ def test_a_buffer_that_is_too_small_ends_the_worker_and_not_the_caller(
     wrong = official_runtime.trace(program, [[X.double()]])
     assert wrong.failure is not None
     assert wrong.failure.kind == "execute-error"
+
+
+@pytest.mark.executorch
+def test_random_orders_of_tracing_calls(official_runtime: OfficialRuntime) -> None:
+    tally, findings = campaign(official_runtime, orders=8, seed=1)
+    assert findings == []
+    assert tally["orders"] == 8
+    assert min(tally[kind] for kind in ("run", "written", "execute-error", "crash")) > 0
+
+
+@pytest.mark.executorch
+def test_runs_after_writes_are_in_the_next_trace(program: bytes, official_runtime: OfficialRuntime) -> None:
+    run = ("forward", [X])
+    ends = official_runtime.trace_steps(program, [None, run, None, run, ("absent", []), None, None])
+    assert [end.kind if isinstance(end, Failure) else type(end).__name__ for end in ends] == [
+        "execute-error", "NoneType", "OfficialTrace", "NoneType", "execute-error", "OfficialTrace", "OfficialTrace",
+    ]  # fmt: skip
+    traces = [read_trace(end.etdump) for end in ends if isinstance(end, OfficialTrace)]
+    assert [sum(one.name == "Execute" for one in trace.run_data) for trace in traces] == [1, 2, 2]
+    (rejected,) = official_runtime.trace_steps(b"no program", [run])
+    assert isinstance(rejected, Failure)
+    assert rejected.kind == "execute-error"
 
 
 def test_every_kind_of_value_is_kept(program: bytes) -> None:

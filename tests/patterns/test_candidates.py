@@ -79,7 +79,7 @@ def test_every_rule_that_matches_is_a_candidate(name: str, engine: RuleEngine) -
         if node.op != "call_function":
             continue
         root = engine.tree.root_of(node.target)
-        candidates = set() if root is None else set(engine.tree.candidates(node, root))
+        candidates = set() if root is None else set(engine.tree.candidates(node, root, application.composites))
         for rank, rule in enumerate(engine.rules):
             found = application.match(rule, node) is not None
             assert rank in candidates or not found, f"{rule.id} at %{node.name}"
@@ -92,6 +92,11 @@ def test_visits_far_from_a_change_are_left_out_where_nothing_matches(name: str, 
     nowhere_limited = RuleEngine(engine.rules)
     nowhere_limited.reaches = (engine.height,) * len(engine.rules)
     nowhere_limited.tree.candidates = _anchored(nowhere_limited)  # type: ignore[method-assign]
+    for rule in engine.rules:
+        for operator in rule.anchors:
+            root = nowhere_limited.tree.root_of(operator)
+            assert root is not None
+            root.reach = engine.height
     assert engine.reaches != nowhere_limited.reaches
     limited, whole = (_applied(one, name) for one in (engine, nowhere_limited))
     assert limited == whole

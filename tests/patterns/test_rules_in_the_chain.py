@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from tests.official.oracle import OfficialRuntime
 from tests.patterns import rule_files
+from torch._higher_order_ops.map import map as _map_rows
 
 from exirkit import ApplyRules, ExecutorchBackendConfig, to_edge
-from exirkit.patterns import parse_book
+from exirkit.patterns import load_book, parse_book
 from exirkit.runtime_ref import Runtime
 
 
@@ -24,6 +27,7 @@ class Shuffles(torch.nn.Module):
         return torch.neg(torch.neg(self.linear(y.unsqueeze(0).squeeze(0))))
 
 
+map_rows: Any = _map_rows
 MODEL = Shuffles().eval()
 X = torch.randn(2, 3, 6)
 
@@ -51,6 +55,36 @@ def test_rules_on_an_edge_program(official_runtime: OfficialRuntime) -> None:
     assert counts[1] <= counts[0] - 4
     (got,) = official_runtime.run(better, [[X]]).unwrap()
     torch.testing.assert_close(got[0], MODEL(X))
+
+
+class Branches(torch.nn.Module):
+    """Branches that begin and end alike, one of which has a branch of its own, and rows of one operator."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def inner(y: torch.Tensor) -> torch.Tensor:
+            return torch.cond(y.sum() > 1, lambda z: (z.exp() + 1).relu(), lambda z: (z.exp() - 2).relu(), (y,))
+
+        chosen = torch.cond(x.sum() > 0, lambda y: (inner(y.tanh()) * 2).sin(), lambda y: (y.tanh() - 1).sin(), (x,))
+        rows: torch.Tensor = map_rows(lambda row: row.sigmoid(), chosen)
+        return rows
+
+
+@pytest.mark.executorch
+def test_rules_about_bodies_on_an_edge_program(official_runtime: OfficialRuntime) -> None:
+    rules = ApplyRules(load_book("control"))
+    edge = to_edge(torch.export.export(Branches(), (X,), strict=False)).transform([rules])
+    assert rules.report is not None
+    # A branch with a branch of its own stays as it is, and the inner one is rewritten by itself.
+    applied = {(one.rule.partition(".")[2], bool(one.graph)) for one in rules.report.journal}
+    assert applied == {("common-operand", True), ("common-result", True), ("map-of-pointwise", False)}
+    data = bytes(edge.to_executorch().buffer)
+    inputs = [[X.abs()], [X.abs() * 0.01], [-X.abs()]]
+    wanted = [Branches()(*one) for one in inputs]
+    method = Runtime.get().load_program(data).load_method("forward")
+    official = official_runtime.run(data, inputs).unwrap()
+    for one, expected, (theirs,) in zip(inputs, wanted, official, strict=True):
+        torch.testing.assert_close(method.execute(one)[0], expected)
+        torch.testing.assert_close(theirs, expected)
 
 
 def test_programs_are_not_changed_by_rules_on_their_copies() -> None:

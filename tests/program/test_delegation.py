@@ -79,7 +79,7 @@ class QuantizingWeights(nn.Module):
         wide = quantized.dequantize_per_tensor(quantized.quantize_per_tensor(self.wide, *tensor), *tensor)
         narrow = quantized.dequantize_per_channel(quantized.quantize_per_channel(self.narrow, *channel), *channel)
         y = quantized.dequantize_per_tensor(quantized.quantize_per_tensor(x @ wide, *tensor), *tensor)
-        return nn.functional.linear(y, narrow), self.wide + x.sum()
+        return nn.functional.linear(y, narrow), self.wide * 2 + x.sum()
 
 
 @pytest.mark.parametrize("way", ["at once", "after to_edge"])
@@ -89,6 +89,8 @@ def test_partitioners_are_shown_stored_integers_for_weights_that_are_quantized_i
 
     def look(program: ExportedProgram) -> None:
         quantizing = [node for node in program.graph.nodes if ".quantize_per" in str(node.target)]
+        # Other calculations on what is stored are left alone.
+        assert sum(".mul" in str(node.target) for node in program.graph.nodes) == 1
         stored = {**program.state_dict, **program.constants}.values()
         assert sum(tuple(one.shape) == (4, 4) for one in stored) == 2
         integers = sorted(one.shape for one in stored if one.dtype == torch.int8)

@@ -62,6 +62,8 @@ def html_page(summary: CampaignSummary) -> str:
         f"<h2>Features of programs: {len(summary.features)}</h2>",
         '<p class="dim">The tick is the quota.</p>' if any(one.quota is not None for one in summary.features) else "",
         _counts("Features", summary.features),
+        f"<h2>Passes of the default chain: {len(summary.passes)}</h2>" if summary.passes else "",
+        _counts("Passes", summary.passes) if summary.passes else "",
         f"<h2>Operators: {len(summary.operators)}</h2>" if summary.operators else "",
         _counts("Operators", summary.operators) if summary.operators else "",
         "<h2>Configuration</h2>",

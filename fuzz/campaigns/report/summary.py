@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from exirkit.fuzz.campaigns.results import BAD_VERDICTS
 from exirkit.fuzz.campaigns.store import Store
+from exirkit.fuzz.campaigns.tested_parts import WORKED
 from exirkit.ir import Diagnostic, Location, ModelError
 
 _POINTS = 60
@@ -95,6 +96,7 @@ class CampaignSummary(_Part):
         oracles: By the time that they take.
         features: By how often they occur; first those that have a quota.
         operators: Likewise.
+        passes: Of the default chain, by how many programs each changed.
         buckets: By how often they occur.
     """
 
@@ -117,6 +119,7 @@ class CampaignSummary(_Part):
     oracles: tuple[OracleTime, ...]
     features: tuple[FeatureCount, ...]
     operators: tuple[FeatureCount, ...]
+    passes: tuple[FeatureCount, ...]
     buckets: tuple[Bucket, ...]
 
     @property
@@ -176,7 +179,8 @@ def summarise(store: Store, campaign: str | None = None, quotas: Mapping[str, fl
         rate=_rate(store, chosen),
         oracles=_oracles(store, chosen),
         features=_features(store, chosen, programs, quotas or {}),
-        operators=_operators(store, chosen, programs),
+        operators=_with_prefix(OPERATOR, store, chosen, programs),
+        passes=_with_prefix(WORKED, store, chosen, programs),
         buckets=_buckets(store, chosen),
     )
 
@@ -265,7 +269,7 @@ def _oracles(store: Store, campaign: str) -> tuple[OracleTime, ...]:
 
 
 def _features(store: Store, campaign: str, programs: int, quotas: Mapping[str, float]) -> tuple[FeatureCount, ...]:
-    found = {name: counts for name, *counts in _counts(store, campaign) if not name.startswith(OPERATOR)}
+    found = {name: counts for name, *counts in _counts(store, campaign) if not name.startswith((OPERATOR, WORKED))}
     made = [
         FeatureCount(feature=name, programs=many, share=many / max(programs, 1), failed=failed, quota=quotas.get(name))
         for name, (many, failed) in (dict.fromkeys(quotas, (0, 0)) | found).items()
@@ -273,11 +277,11 @@ def _features(store: Store, campaign: str, programs: int, quotas: Mapping[str, f
     return tuple(sorted(made, key=lambda one: (one.quota is None, -one.programs, one.feature)))
 
 
-def _operators(store: Store, campaign: str, programs: int) -> tuple[FeatureCount, ...]:
+def _with_prefix(prefix: str, store: Store, campaign: str, programs: int) -> tuple[FeatureCount, ...]:
     return tuple(
-        FeatureCount(feature=name.removeprefix(OPERATOR), programs=many, share=many / programs, failed=failed)
+        FeatureCount(feature=name.removeprefix(prefix), programs=many, share=many / programs, failed=failed)
         for name, many, failed in _counts(store, campaign)
-        if name.startswith(OPERATOR)
+        if name.startswith(prefix)
     )
 
 

@@ -98,24 +98,23 @@ def read_bundle(path: str | PathLike[str]) -> BundledPrograms:
         UsageError: EK772, it is not a bundle, it is damaged, or something in it is not allowed.
         OSError: It cannot be read.
     """
-    try:
-        members = _members(path)
-        document = json.loads(members[_MEMBER])
-        _require(document["version"] == VERSION, f"its version is {document['version']}, not {VERSION}")
-        reader = _Reader(members, int(document["seed"]))
-        programs = {name: reader.program(name, one) for name, one in document["programs"].items()}
-        facts = document["facts"]
-    except OSError:
-        raise
-    except Exception as error:
-        what = f"{path} is not a bundle of programs, or is damaged: {type(error).__name__}: {error}"
-        raise UsageError(Diagnostic.of("EK772", what[:400])) from error
+    with open(path, "rb") as file:
+        try:
+            members = _members(file)
+            document = json.loads(members[_MEMBER])
+            _require(document["version"] == VERSION, f"its version is {document['version']}, not {VERSION}")
+            reader = _Reader(members, int(document["seed"]))
+            programs = {name: reader.program(name, one) for name, one in document["programs"].items()}
+            _require(isinstance(facts := document["facts"], dict), "its facts have no names")
+        except Exception as error:
+            what = f"{path} is not a bundle of programs, or is damaged: {type(error).__name__}: {error}"
+            raise UsageError(Diagnostic.of("EK772", what[:400])) from error
     files = {name.removeprefix("files/"): data for name, data in members.items() if name.startswith("files/")}
     return BundledPrograms(programs, facts, files)
 
 
-def _members(path: str | PathLike[str]) -> dict[str, bytes]:
-    with zipfile.ZipFile(path) as archive:
+def _members(file: IO[bytes]) -> dict[str, bytes]:
+    with zipfile.ZipFile(file) as archive:
         _require(sum(one.file_size for one in archive.infolist()) <= _MOST_BYTES, "it unpacks to more than 16 GiB")
         return {one.filename: archive.read(one) for one in archive.infolist()}
 

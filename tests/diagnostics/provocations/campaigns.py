@@ -24,7 +24,9 @@ from exirkit.fuzz.campaigns import (
     Store,
     TestedPart,
     dask_executor,
+    default_passes,
     find_campaign,
+    idle_passes,
     left_out,
     load_object,
     parse_seeds,
@@ -163,6 +165,12 @@ def example_that_writes_to_buffers(scratch: Path) -> object:
 @provokes("EK876")
 def pattern_without_match(scratch: Path) -> object:
     return sources_of({"vars": {"x": "f32 [N]"}, "pattern": "return aten.relu.default(x)"})
+
+
+@provokes("EK878")
+def pass_with_nothing_to_do(scratch: Path) -> object:
+    shares = dict.fromkeys(default_passes(), 0.5) | {"functionalize": 0.004}
+    return idle_passes(shares, 1000)
 
 
 @provokes("EK885")

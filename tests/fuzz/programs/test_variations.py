@@ -26,6 +26,8 @@ def kinds_of(program: ExportedProgram) -> Iterator[str]:
             yield "region"
         elif "_assert" in text:
             yield "assertion"
+        elif node.op == "get_attr" and str(node.target).startswith("_tensor_"):
+            yield "attribute"
         elif node.op == "call_function" and getattr(getattr(node.target, "_schema", None), "is_mutable", False):
             yield "buffer" if isinstance(node.args[0], Node) and node.args[0].op == "placeholder" else "in place"
 
@@ -42,7 +44,7 @@ def test_they_compute_the_same_and_have_everything() -> None:
             for inputs in examination.inputs.get(method, []):
                 one, two = (session.run(inputs) for session in sessions)
                 assert difference(two.outputs, one.outputs) is None, (seed, method, other.graph)
-    assert min(seen[kind] for kind in ("region", "assertion", "in place", "buffer")) >= 3, seen
+    assert min(seen[kind] for kind in ("region", "assertion", "in place", "buffer", "attribute")) >= 3, seen
 
 
 def test_the_same_seed_is_the_same_program() -> None:

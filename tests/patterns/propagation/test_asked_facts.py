@@ -11,6 +11,8 @@ from exirkit import to_edge
 from exirkit.ir import operator_name
 from exirkit.passes import PropagationPass, PropagationReport
 from exirkit.patterns import check_book, check_propagation, load_analysis, parse_analysis, parse_book
+from exirkit.patterns.checking.pattern_programs import fire
+from exirkit.patterns.checking.trials import RuleTrials
 
 quantized = torch.ops.quantized_decomposed
 Q = (0.25, 3, -128, 127, torch.int8)
@@ -133,18 +135,41 @@ def test_wrong_declarations_are_rejected(name: str) -> None:
     assert code in found, found
 
 
-def test_rules_that_ask_for_a_grid_are_rejected_with_a_way_out() -> None:
-    rule = """rulebook: 1
+GRID_RULE = """rulebook: 1
 rules:
 - id: same-grid
   vars: {x: "f32 [*S]", s: "float in [1.0e-6, 16.0]", z: "int in [-128, 127]"}
   match: |
     q = quantized_decomposed.quantize_per_tensor.default(x, s, z, -128, 127, i8)
     return quantized_decomposed.dequantize_per_tensor.default(q, s, z, -128, 127, i8)
-  where: "grid(x).scale == s and grid(x).zero_point == z"
+  where:
+  - grid(x).scale == s
+  - grid(x).zero_point == z
+  - grid(x).ints == i8
   replace: return aten.clone.default(x)
 """
-    (verdict,) = check_book(parse_book(rule, "book.yaml"), trials=5).rules
-    (found,) = [one for one in verdict.found if one.severity == "error"]
-    assert found.code == "EK241"
-    assert "match the dequantize call" in str(found.hint)
+
+
+def test_rules_that_ask_for_a_grid_are_tried_on_tensors_of_grids() -> None:
+    (verdict,) = check_book(parse_book(GRID_RULE, "book.yaml"), trials=30).rules
+    assert verdict.is_accepted, verdict.found
+    assert verdict.positives is not None
+    assert verdict.positives.passed == 30
+    guards = [one for one in verdict.near_misses if one.what == "guard"]
+    assert [one.outcome for one in guards] == ["witness"] * 3
+
+
+def test_rules_that_ask_less_of_a_grid_are_wrong() -> None:
+    for guard in ("grid(x).scale == s", "grid(x).zero_point == z", "grid(x).ints == i8"):
+        text = "\n".join(line for line in GRID_RULE.splitlines() if guard not in line)
+        (verdict,) = check_book(parse_book(text, "book.yaml"), trials=200).rules
+        assert "EK240" in [one.code for one in verdict.found], guard
+
+
+def test_rules_about_grids_fire_in_programs_made_from_them() -> None:
+    (rule,) = parse_book(GRID_RULE, "book.yaml").require_valid().rules
+    trials = RuleTrials(rule)
+    trial = next(one for one in (trials.trial(number)[0] for number in range(1, 60)) if one is not None)
+    report, problem = fire(trials, trial)
+    assert problem is None
+    assert [one.rule for one in report.journal] == ["same-grid"]

@@ -16,6 +16,7 @@ from os import PathLike
 from typing import Any, Final
 
 import torch
+from pydantic import TypeAdapter
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
 
@@ -62,6 +63,12 @@ class RecordedNode:
     stack_trace: str | None = None
     module: str | None = None
     module_type: str | None = None
+
+
+_NodeLists = TypeAdapter(dict[str, list[RecordedNode]])
+_HandleMaps = TypeAdapter(dict[str, dict[int, int | tuple[int, ...]]])
+_DelegateMaps = TypeAdapter(dict[str, dict[int, Any]])
+_CountMaps = TypeAdapter(dict[str, dict[int, int]])
 
 
 class ETRecord:
@@ -368,15 +375,14 @@ def parse_etrecord(etrecord_path: str | PathLike[str]) -> ETRecord:
         ModelError: EK745, the file is not a record, or is damaged.
         OSError: The file cannot be opened.
     """
-    try:
-        with zipfile.ZipFile(etrecord_path) as archive:
-            members = set(archive.namelist())
-            nbytes = sum(one.file_size for one in archive.infolist())
-            record = _read(archive, members) if _IDENTIFIER in members and nbytes <= _MOST_NBYTES else None
-    except OSError:
-        raise
-    except Exception as error:  # three libraries, each with errors of its own for what is damaged
-        raise _not_a_record(etrecord_path, f"{type(error).__name__}: {error}") from error
+    with open(etrecord_path, "rb") as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                members = set(archive.namelist())
+                nbytes = sum(one.file_size for one in archive.infolist())
+                record = _read(archive, members) if _IDENTIFIER in members and nbytes <= _MOST_NBYTES else None
+        except Exception as error:  # four libraries, each with errors of its own for what is damaged
+            raise _not_a_record(etrecord_path, f"{type(error).__name__}: {error}"[:400]) from error
     if record is None:
         raise _not_a_record(etrecord_path, f"it has no member {_IDENTIFIER}, or unpacks to more than 16 GiB")
     return record
@@ -387,22 +393,24 @@ def _not_a_record(path: str | PathLike[str], why: str) -> ModelError:
 
 
 def _read(archive: zipfile.ZipFile, members: set[str]) -> ETRecord:
-    def document(name: str) -> dict[str, Any]:
-        found = json.loads(archive.read(name)) if name in members else {}
-        return {method: {int(at): _tupled(one) for at, one in each.items()} for method, each in (found or {}).items()}
+    def document(name: str, form: TypeAdapter[Any]) -> Any:
+        return form.validate_python((json.loads(archive.read(name)) if name in members else {}) or {})
 
-    def saved(name: str) -> Any:
+    def saved(name: str, *kinds: type) -> Any:
         if name not in members:
             return None
-        return torch.load(io.BytesIO(archive.read(name)), map_location="cpu", weights_only=True)
+        found = torch.load(io.BytesIO(archive.read(name)), map_location="cpu", weights_only=True)
+        if not isinstance(found, kinds):
+            raise TypeError(f"{name} is a {type(found).__name__}")
+        return found
 
     record = ETRecord(
         nodes=_read_nodes(archive, members),
-        debug_handle_map=document(_HANDLES),
-        delegate_map=document(_DELEGATES),
-        instruction_id_to_num_outs_map=document(_COUNTS),
+        debug_handle_map=document(_HANDLES, _HandleMaps),
+        delegate_map=document(_DELEGATES, _DelegateMaps),
+        instruction_id_to_num_outs_map=document(_COUNTS, _CountMaps),
     )
-    record.representative_inputs, record.reference_outputs = saved(_INPUTS), saved(_OUTPUTS)
+    record.representative_inputs, record.reference_outputs = saved(_INPUTS, list, tuple), saved(_OUTPUTS, dict)
     for name in sorted(members):
         needed = [name, *(f"{name}{suffix}" for suffix in _COMPANIONS[:2])]
         # A name that a record uses for something else has no companions.
@@ -428,10 +436,7 @@ class _StoredProgram:
 
 def _read_nodes(archive: zipfile.ZipFile, members: set[str]) -> dict[str, list[RecordedNode]]:
     if _NODES in members:
-        return {
-            name: [RecordedNode(**{**node, "handles": tuple(node["handles"])}) for node in each]
-            for name, each in json.loads(archive.read(_NODES)).items()
-        }
+        return _NodeLists.validate_python(json.loads(archive.read(_NODES)))
     found = {}
     for name in sorted(members):
         if name.startswith(f"{_EDGE}/") and not name.endswith(_COMPANIONS):
@@ -454,10 +459,6 @@ def _official_node(stored: Mapping[str, Any]) -> RecordedNode:
         module=None if module is None else module.removeprefix("L['self']").removeprefix("."),
         module_type=kind,
     )
-
-
-def _tupled(stored: Any) -> Any:
-    return tuple(stored) if isinstance(stored, list) else stored
 
 
 def _listed(handle: Handles | None) -> tuple[int, ...]:

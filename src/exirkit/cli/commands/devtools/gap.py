@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as json_module
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -38,7 +38,9 @@ from exirkit.cli.root import app
 from exirkit.cli.tracing import tracing_errors
 
 if TYPE_CHECKING:
-    from exirkit.fuzz import MethodGap, ValueGap
+    from torch.export import ExportedProgram
+
+    from exirkit.fuzz import LoweringChoices, MethodGap, Tolerances, TracedRuntime, ValueGap
     from exirkit.ir import Diagnostic
 
 _MOST_RELATIVE = 1e9
@@ -117,8 +119,7 @@ def gap(
     check_writable(output, ".json")
     with Steps() as steps:
         with steps.phase("torch", "loading torch"):
-            from exirkit.fuzz import Tolerances, TracedRuntime, drawn_inputs, gap_to_eager, lower_in_steps
-            from exirkit.fuzz import with_debug_handles as handled
+            from exirkit.fuzz import Tolerances, TracedRuntime, drawn_inputs
         # Files are read before the model is exported, which may take long.
         choices = Lowering(optimize, rules, pipeline, passes, level_target).choices()
         with output_to_stderr():
@@ -128,25 +129,15 @@ def gap(
         inputs = {name: example_leaves(program, name) for name, program in chosen.programs.items()}
         if seed is not None:
             inputs = {name: drawn_inputs(example, seed) for name, example in inputs.items()}
-        with steps.phase("lower", "lowering, with a snapshot after every pass"), output_to_stderr():
-            programs = {name: handled(program) for name, program in exported.programs.items()}
-            lowered = lower_in_steps(programs, replace(choices, partitioners=tuple(partitioners)))
-        if lowered.failure is not None:
-            raise lowered.failure
-        found: list[MethodGap] = []
-        with output_to_stderr(), tracing_errors():
-            for name in sorted(chosen.programs):
-                steps(f"comparing {name}")
-                found.append(
-                    gap_to_eager(
-                        name,
-                        lowered,
-                        inputs[name],
-                        measure=measure.value,
-                        tolerances=Tolerances(rtol, atol),
-                        runtime=TracedRuntime(runtime.value),
-                    )
-                )
+        found = find_gaps(
+            steps,
+            exported.programs,
+            inputs,
+            replace(choices, partitioners=tuple(partitioners)),
+            measure=measure.value,
+            tolerances=Tolerances(rtol, atol),
+            runtime=TracedRuntime(runtime.value),
+        )
         if output is not None:
             write_text(output, json_module.dumps(gap_overlay(found), indent=1) + "\n")
     report = GapReport(
@@ -164,6 +155,54 @@ def gap(
     else:
         _print(report, found, top)
     raise typer.Exit(0 if report.ok else 1)
+
+
+def find_gaps(
+    steps: Steps,
+    programs: Mapping[str, ExportedProgram],
+    inputs: Mapping[str, Sequence[Any]],
+    choices: LoweringChoices,
+    *,
+    measure: str = Measure.RELATIVE,
+    tolerances: Tolerances | None = None,
+    runtime: TracedRuntime | None = None,
+) -> list[MethodGap]:
+    """Lower programs with a snapshot after every pass, and compare instructions of some methods with eager PyTorch.
+
+    Args:
+        steps: Where progress is shown.
+        programs: The exported programs by method.
+        inputs: Flat inputs of the methods to compare.
+        choices: How the programs are lowered.
+        measure: What a gap is.
+        tolerances: What an element may be off.
+        runtime: Who runs the program; the reference runtime if absent.
+
+    Raises:
+        Exception: What ended the lowering.
+    """
+    from exirkit.fuzz import TracedRuntime, gap_to_eager, lower_in_steps
+    from exirkit.fuzz import with_debug_handles as handled
+
+    with steps.phase("lower in steps", "lowering, with a snapshot after every pass"), output_to_stderr():
+        lowered = lower_in_steps({name: handled(program) for name, program in programs.items()}, choices)
+    if lowered.failure is not None:
+        raise lowered.failure
+    found = []
+    with output_to_stderr(), tracing_errors():
+        for name in sorted(inputs):
+            steps(f"comparing {name}")
+            found.append(
+                gap_to_eager(
+                    name,
+                    lowered,
+                    inputs[name],
+                    measure=measure,
+                    tolerances=tolerances,
+                    runtime=runtime or TracedRuntime.REFERENCE,
+                )
+            )
+    return found
 
 
 def gap_overlay(found: Sequence[MethodGap]) -> dict[str, list[dict[str, Any]]]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json as json_module
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,8 +14,9 @@ import typer
 
 from exirkit.cli.choices import Lowering, choose_partitioners, choose_pipelines
 from exirkit.cli.console import Steps, counted, nbytes_text, output_to_stderr, print_json, print_line, print_table
+from exirkit.cli.errors import usage_error
 from exirkit.cli.files import check_writable, write_text
-from exirkit.cli.model import export_target, parse_source
+from exirkit.cli.model import example_leaves, export_target, parse_source
 from exirkit.cli.options import (
     Json,
     Level,
@@ -29,13 +31,18 @@ from exirkit.cli.options import (
 )
 from exirkit.cli.root import app
 
+from .gap import find_gaps, finding_of, gap_overlay
+
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from exirkit.fuzz import LoweringChoices
     from exirkit.passes import Partitioner
     from exirkit.program import EdgeProgramManager, ExecutorchProgramManager
-    from exirkit.visualization import LoweringRecord
+    from exirkit.visualization import LoweringRecord, Measured
+
+# Runs whose times are averaged.
+_RUNS = 5
 
 
 class Format(StrEnum):
@@ -84,6 +91,7 @@ class ReportReport:
         methods: By method, the stages that change the program.
         seconds: Wall time by phase.
         failure: What ended the lowering.
+        off: With `--gap`, for each method with an instruction that is off, the step that made it so.
     """
 
     ok: bool
@@ -93,6 +101,7 @@ class ReportReport:
     methods: dict[str, list[StageDocument]]
     seconds: dict[str, float]
     failure: list[str]
+    off: dict[str, str]
 
 
 @app.command()
@@ -112,6 +121,8 @@ def report(
     gaps: Annotated[
         Path | None, typer.Option(metavar="FILE.json", help="Numeric gap by instruction or node, to be shown.")
     ] = None,
+    gap: Annotated[bool, typer.Option("--gap", help="Run it, and show the numeric gap of each instruction.")] = False,
+    time: Annotated[bool, typer.Option("--time", help="Run it on the reference runtime, and show times.")] = False,
     format: Annotated[
         Format, typer.Option(help="`model-explorer`: graphs for Model Explorer, and node data beside them.")
     ] = Format.HTML,
@@ -122,9 +133,11 @@ def report(
     """Write one HTML page that shows the program after every pass: changes, rules, memory, sizes.
 
     The page needs no network and no other file. If the lowering fails, it shows the way to the failure, and the exit
-    code is 1.
+    code is 1. What is run is run on the example inputs.
     """
     source = parse_source(target)
+    if (gap and gaps is not None) or (time and times is not None):
+        raise usage_error("--gap and --gaps, and --time and --times, exclude each other")
     check_writable(output, ".json" if format is Format.MODEL_EXPLORER else ".html")
     lowering = Lowering(optimize, rules, pipeline, passes, runtime)
     with Steps() as steps:
@@ -132,6 +145,7 @@ def report(
             from exirkit.emit import open_trace
             from exirkit.visualization import (
                 LoweringRecord,
+                Measured,
                 ReportOptions,
                 read_overlay,
                 report_document,
@@ -146,6 +160,7 @@ def report(
         trace = open_trace(times) if times is not None and times.suffix == ".etdp" else None
         measured = [{} if path is None else read_overlay(path) for path in (None if trace else times, gaps)]
         exported = export_target(source, steps, strict=strict).programs
+        inputs = {name: example_leaves(one, name) for name, one in exported.items()} if gap or time else {}
         if trace is not None:
             # A trace does not say of which method it is.
             measured[0] = {"forward" if "forward" in exported else min(exported): times_of_trace(trace)}
@@ -153,9 +168,21 @@ def report(
             record = LoweringRecord(exported)
         with steps.phase("lower", "lowering"), output_to_stderr():
             manager, failure = lower_recorded(exported, choices, partitioners, record)
+        facts = {**versions(), **_facts(lowering, partitioner)}
+        off: dict[str, str] = {}
+        if gap and manager is not None:
+            found_gaps = find_gaps(steps, exported, inputs, replace(choices, partitioners=tuple(partitioners)))
+            measured[1] = {
+                name: [Measured(**one) for one in listed] for name, listed in gap_overlay(found_gaps).items()
+            }
+            off = {one.method: finding_of(one).headline() for one in found_gaps if not one.ok}
+            facts |= {f"numeric gap of {name}": text for name, text in off.items()}
+        if time and manager is not None:
+            with steps.phase("time", "running"):
+                measured[0] = _times(manager, inputs)
         options = ReportOptions(
             title=target,
-            facts={**versions(), **_facts(lowering, partitioner)},
+            facts=facts,
             times=measured[0],
             gaps=measured[1],
             failure=failure,
@@ -175,12 +202,26 @@ def report(
         methods={method["name"]: _stages(method) for method in document["methods"]},
         seconds=dict(steps.seconds),
         failure=failure,
+        off=off,
     )
     if json:
         print_json(found)
     else:
         _print(found)
     raise typer.Exit(0 if found.ok else 1)
+
+
+def _times(manager: ExecutorchProgramManager, inputs: Mapping[str, Sequence[Any]]) -> dict[str, list[Measured]]:
+    """Return how long each instruction takes on the reference runtime."""
+    from exirkit.emit import read_trace
+    from exirkit.fuzz import trace_runs
+    from exirkit.visualization import times_of_trace
+
+    data = bytes(manager.buffer)
+    return {
+        name: times_of_trace(read_trace(trace_runs(data, name, leaves, runs=_RUNS).etdump))
+        for name, leaves in inputs.items()
+    }
 
 
 def _write_graphs(document: dict[str, Any], output: Path) -> None:
@@ -277,6 +318,8 @@ def _print(found: ReportReport) -> None:
         ]
         columns = ["stage", ">nodes", ">added", ">removed", ">changed", ">moved", ">rewrites"]
         print_table(columns, rows, title=f"{name}: {counted(len(stages), 'stage')} that change the program")
+    for name, text in found.off.items():
+        print_line(f"{name}: {text}")
     for text in found.failure:
         print_line()
         print_line("the lowering failed:", style="bold")

@@ -33,31 +33,39 @@ def report(
             help="An earlier campaign: programs that passed there and fail or are rejected here are findings.",
         ),
     ] = None,
+    passes: Annotated[
+        bool, typer.Option("--passes", help="Findings too: passes of the default chain with too little to do.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Report what a campaign has found: verdicts, buckets of failures, time of the oracles, features of programs."""
     check_writable(html, ".html")
     with Steps() as steps:
         steps("loading torch")
-        from exirkit.fuzz import Store, find_campaign, html_page, load_quotas, summarise
+        from exirkit.fuzz import Store, find_campaign, html_page, idle_passes, load_quotas, summarise
 
         with Store(file, must_exist=True) as store:
             chosen = find_campaign(store, campaign)
             summary = summarise(store, chosen, load_quotas(store.config(chosen)))
             worse = None if baseline is None else compare_with_baseline(store, chosen, baseline)
+        shares = {one.feature: one.share for one in summary.passes}
+        idle = idle_passes(shares, summary.programs) if passes else []
         if html is not None:
             write_text(html, html_page(summary))
     written = str(html) if html is not None else None
     if json:
-        ok = not summary.failed and not (worse and worse.found)
-        print_json({"ok": ok, "database": str(file), "html": written, "summary": summary, "baseline": worse})
+        ok = not summary.failed and not (worse and worse.found) and not idle
+        found = {"summary": summary, "baseline": worse, "idle_passes": idle}
+        print_json({"ok": ok, "database": str(file), "html": written, **found})
     else:
         _print_summary(summary)
         if worse is not None:
             _print_regressions(worse)
+        for one in idle:
+            print_text(f"\n{one.render()}")
         if written is not None:
             print_text(f"\nwritten: {written}")
-    if worse is not None and worse.found:
+    if idle or (worse is not None and worse.found):
         raise typer.Exit(1)
 
 
