@@ -107,6 +107,7 @@ from .segments import NamedBlob as NamedBlob
 from .segments import TensorLayout as TensorLayout
 from .segments import replaced_file as replaced_file
 from .segments import write_file as write_file
+from .segments import write_files as write_files
 from .tensor_data import DataFile as DataFile
 from .tensor_data import FlatTensor as FlatTensor
 from .tensor_data import NamedTensorData as NamedTensorData

@@ -10,8 +10,9 @@ import mmap
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from errno import EISDIR
 from math import lcm, prod
 from os import PathLike
 from pathlib import Path
@@ -147,8 +148,26 @@ def write_file(path: str | os.PathLike[str], image: FileImage, progress: Callabl
     Raises:
         OSError: The file cannot be written; what was there before is untouched.
     """
-    with replaced_file(path) as partial, open(partial, "xb") as file:
-        image.write_to(file, progress)
+    write_files({Path(path): image}, progress)
+
+
+def write_files(images: Mapping[Path, FileImage], progress: Callable[[str], None] | None = None) -> None:
+    """Write images to files, which appear (or change) only when all are complete; the first one last.
+
+    Args:
+        images: What is in them, by file.
+        progress: Called with a line of text before each gigabyte.
+
+    Raises:
+        OSError: A file cannot be written; what was there before is untouched.
+    """
+    for path in images:
+        if path.is_dir():
+            raise IsADirectoryError(EISDIR, os.strerror(EISDIR), os.fspath(path))
+    with ExitStack() as replaced:
+        for path, image in images.items():
+            with open(replaced.enter_context(replaced_file(path)), "xb") as file:
+                image.write_to(file, progress)
 
 
 @contextmanager

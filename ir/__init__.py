@@ -48,6 +48,7 @@ from .deferred_tensors import in_memory as in_memory
 from .deferred_tensors import is_large as is_large
 from .deferred_tensors import memory_key as memory_key
 from .deferred_tensors import moves_elements as moves_elements
+from .deferred_tensors import sliced_dim as sliced_dim
 from .deprecation import deprecated_names as deprecated_names
 from .diagnostics import ContractError as ContractError
 from .diagnostics import Diagnostic as Diagnostic
@@ -135,6 +136,7 @@ from .inference import sample_sizes as sample_sizes
 from .inference import sorted_symbols as sorted_symbols
 from .inference import symbols_within as symbols_within
 from .inference import with_sizes as with_sizes
+from .mapped_archives import mapped_archive as mapped_archive
 from .operators.catalogue import ALL_DTYPES as ALL_DTYPES
 from .operators.catalogue import AS_TORCH as AS_TORCH
 from .operators.catalogue import Commutes as Commutes

@@ -6,6 +6,7 @@ again whenever elements are wanted, which is when the file is written.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
@@ -84,6 +85,20 @@ class Calculation:
                     del values[source]
         return values[self]
 
+    def rows(self, dim: int, wanted: range) -> torch.Tensor | None:
+        """Return some indices along a dim of the result, computed alone; None where only all of it can be computed.
+
+        Raises:
+            NotComputableError: This calculation, or one that it needs, cannot be done.
+        """
+        try:
+            with torch.no_grad():
+                return _Rows(wanted).of(self, dim)
+        except _WholeNeededError:
+            return None
+        except _FAILURES:
+            raise NotComputableError(self) from None
+
     def _called(self, values: dict[Calculation, Any]) -> Any:
         view = _moving_of(underlying(self.target))
         try:
@@ -124,6 +139,97 @@ def _moving_of(op: Any) -> Callable[..., Any] | None:
     if isinstance(op, OpOverload) and op.is_view and op is not torch.ops.aten.as_strided.default:
         return op
     return view_of_copy(op)
+
+
+@cache
+def _exact_elementwise() -> frozenset[Any]:
+    """Return operators whose elements are rounded once, so that it is all one how many are computed together."""
+    aten = torch.ops.aten
+    binary = (aten.add, aten.sub, aten.mul, aten.div)
+    single = (aten.neg, aten.abs, aten.sqrt, aten.reciprocal, aten._to_copy, aten.maximum, aten.minimum, aten.clamp)
+    return frozenset(
+        (*(one.Tensor for one in binary), *(one.Scalar for one in binary), *(one.default for one in single))
+    )
+
+
+@cache
+def _reshaping() -> frozenset[Any]:
+    aten = torch.ops.aten
+    return frozenset((aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten.unsqueeze.default,
+                      aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.flatten.using_ints))  # fmt: skip
+
+
+class _WholeNeededError(Exception):
+    """A part of a result is not known to depend on a part of the operands alone."""
+
+
+class _Rows:
+    """Computes the same indices along some dim of a result and of all that it is made of."""
+
+    def __init__(self, wanted: range) -> None:
+        self._wanted = wanted
+        self._known: dict[tuple[Calculation, int], torch.Tensor] = {}
+
+    def of(self, source: Any, dim: int) -> torch.Tensor:
+        """Return these indices of a stored tensor, or of what a calculation gives."""
+        if isinstance(source, torch.Tensor):
+            return source.detach().narrow(dim, self._wanted.start, len(self._wanted))
+        if (source, dim) not in self._known:
+            self._known[source, dim] = self._computed(source, dim)
+        return self._known[source, dim]
+
+    def _computed(self, one: Calculation, dim: int) -> torch.Tensor:
+        op, shape = underlying(one.target), _shape(one)
+        is_exact = op in _exact_elementwise() and one.kwargs.get("alpha", 1) == 1
+        view = op if op in _reshaping() else _moving_of(op)
+        made = self._elementwise(one, dim) if is_exact else self._moved(one, view, dim)
+        expected = (*shape[:dim], len(self._wanted), *shape[dim + 1 :])
+        if made.dtype != one.recorded.dtype or tuple(made.shape) != expected:
+            raise NotComputableError(one)
+        return made
+
+    def _elementwise(self, one: Calculation, dim: int) -> torch.Tensor:
+        def given(leaf: Any) -> Any:
+            if not isinstance(leaf, Calculation | torch.Tensor):
+                return leaf
+            shape = _shape(leaf)
+            place = dim - len(_shape(one)) + len(shape)
+            if place >= 0 and shape[place] == _shape(one)[dim]:
+                return self.of(leaf, place)
+            if isinstance(leaf, Calculation):
+                raise _WholeNeededError
+            return leaf
+
+        args, kwargs = map_aggregate((one.args, one.kwargs), given)
+        found: torch.Tensor = one.target(*args, **kwargs)
+        return found
+
+    def _moved(self, one: Calculation, view: Any, dim: int) -> torch.Tensor:
+        if view is None or not one.args or not isinstance(one.args[0], Calculation | torch.Tensor):
+            raise _WholeNeededError
+        source, options, aten = one.args[0], one.args[1:], torch.ops.aten
+        shape, whole = _shape(source), _shape(one)
+        if view in (_itself, aten.alias.default, aten.detach.default):
+            return self.of(source, dim)
+        if view is aten.permute.default:
+            return self.of(source, options[0][dim] % len(shape)).permute(options[0])
+        if view is aten.transpose.int:
+            first, second = (place % len(shape) for place in options)
+            return self.of(source, {first: second, second: first}.get(dim, dim)).transpose(first, second)
+        if view in _reshaping():
+            # The dim is one of the operand's too, and as many elements are outside of it.
+            outside = math.prod(whole[:dim])
+            for place, size in enumerate(shape):
+                if size == whole[dim] and math.prod(shape[:place]) == outside:
+                    return self.of(source, place).reshape((*whole[:dim], -1, *whole[dim + 1 :]))
+        raise _WholeNeededError
+
+
+def _shape(value: Calculation | torch.Tensor) -> tuple[int, ...]:
+    recorded = value if isinstance(value, torch.Tensor) else value.recorded
+    if not isinstance(recorded, torch.Tensor):
+        raise _WholeNeededError
+    return tuple(recorded.shape)
 
 
 def _itself(tensor: torch.Tensor, **_options: Any) -> torch.Tensor:
@@ -325,13 +431,44 @@ def element_blocks(
         start: First element.
         stop: The one behind the last; the end when absent.
     """
-    value = tensor.strided() if isinstance(tensor, DeferredTensor) else tensor.detach().cpu()
+    stop = tensor.numel() if stop is None else min(stop, tensor.numel())
+    if start >= stop:
+        return
+    if not isinstance(tensor, DeferredTensor) or (dim := sliced_dim(tensor, dim_order)) is None:
+        value = tensor.strided() if isinstance(tensor, DeferredTensor) else tensor.detach().cpu()
+        yield from _blocks(_ordered(value, dim_order), start, stop)
+        return
+    row = tensor.numel() // tensor.shape[dim]
+    count = max(1, _BLOCK_NBYTES // (row * tensor.element_size()))
+    for first in range(start // row, -(-stop // row), count):
+        wanted = range(first, min(first + count, -(-stop // row)))
+        part = _ordered(_rows_of(tensor, dim, wanted), dim_order)
+        at = first * row
+        yield from _blocks(part, max(0, start - at), min(stop - at, part.numel()))
+
+
+def sliced_dim(tensor: DeferredTensor, dim_order: Sequence[int]) -> int | None:
+    """Return the outermost dim, if the elements can be computed one index of it at a time; None otherwise.
+
+    Raises:
+        NotComputableError: They cannot be computed.
+    """
+    dim = next((one for one in dim_order if tensor.shape[one] != 1), None)
+    if dim is None or not tensor.shape[dim] or tensor.calculation.rows(dim, range(1)) is None:
+        return None
+    return dim
+
+
+def _rows_of(tensor: DeferredTensor, dim: int, wanted: range) -> torch.Tensor:
+    found = tensor.calculation.rows(dim, wanted)
+    if found is None:
+        raise NotComputableError(tensor.calculation)
+    return found
+
+
+def _ordered(value: torch.Tensor, dim_order: Sequence[int]) -> torch.Tensor:
     ordered = value.resolve_conj().resolve_neg()
-    if ordered.dim():
-        ordered = ordered.permute(tuple(dim_order))
-    stop = ordered.numel() if stop is None else min(stop, ordered.numel())
-    if start < stop:
-        yield from _blocks(ordered, start, stop)
+    return ordered.permute(tuple(dim_order)) if ordered.dim() else ordered
 
 
 def _blocks(ordered: torch.Tensor, start: int, stop: int) -> Iterator[torch.Tensor]:
@@ -375,8 +512,13 @@ def end_bytes(tensor: torch.Tensor, dim_order: Sequence[int]) -> tuple[bytes, by
     if isinstance(tensor, DeferredTensor):
         known = tensor.calculation.ends
         if tuple(dim_order) not in known:
-            known[tuple(dim_order)] = end_bytes(tensor.strided(), dim_order)
+            is_sliced = sliced_dim(tensor, dim_order) is not None
+            known[tuple(dim_order)] = _end_bytes(tensor if is_sliced else tensor.strided(), dim_order)
         return known[tuple(dim_order)]
+    return _end_bytes(tensor, dim_order)
+
+
+def _end_bytes(tensor: torch.Tensor, dim_order: Sequence[int]) -> tuple[bytes, bytes]:
     count = _ENDS_NBYTES // tensor.element_size()
     if tensor.numel() <= count:
         whole = b"".join(bytes(bytes_of(one)) for one in element_blocks(tensor, dim_order))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -143,6 +144,7 @@ __all__ = [
     "make_wrapper_tensor",
     "numbered_name",
     "parse_schema",
+    "payloads_from",
     "pytree",
     "qualified_name",
     "register_quantized_decomposed",
@@ -314,6 +316,36 @@ def program_from_json(
         document, state, constants, example_inputs
     )
     return program
+
+
+@contextmanager
+def payloads_from(records: Mapping[str, memoryview]) -> Iterator[None]:
+    """Have torch use memory for the tensors of an archive that it loads, where it would read a record.
+
+    Args:
+        records: Memory by the names of records, such as `data/weights/weight_0`.
+    """
+    package: Any = importlib.import_module("torch.export.pt2_archive._package")
+    build = package._build_file_map
+
+    def build_from(reader: Any, config: Any, folder: str) -> Any:
+        made: dict[str, torch.Tensor] = {}
+        for one in config.config.values():
+            memory = records.get(f"{folder}{one.path_name}")
+            if memory is None or one.use_pickle or one.tensor_meta.device.type != "cpu":
+                continue
+            dtype = package.deserialize_scalar_type(one.tensor_meta.dtype)
+            tensor = torch.frombuffer(memory, dtype=torch.uint8)
+            if memory.nbytes % dtype.itemsize == 0 and tensor.data_ptr() % dtype.itemsize == 0:
+                made[one.path_name] = tensor.view(dtype).requires_grad_(one.tensor_meta.requires_grad)
+        rest = {name: one for name, one in config.config.items() if one.path_name not in made}
+        return {**build(reader, replace(config, config=rest), folder), **made}
+
+    package._build_file_map = build_from
+    try:
+        yield
+    finally:
+        package._build_file_map = build
 
 
 def make_wrapper_tensor(kind: type[torch.Tensor], like: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:

@@ -27,6 +27,7 @@ from exirkit.ir import (
     is_large,
     is_quantization,
     moves_elements,
+    sliced_dim,
     underlying,
     widens,
 )
@@ -102,14 +103,17 @@ class KnownValues:
         if not isinstance(value, Calculation):
             tensor: torch.Tensor = value
             return tensor
-        # Done once, one at a time, to know that it can be done.
-        found: torch.Tensor = value.evaluated()
-        is_alias = place_of(found) in self.holders and not _moves_elements(value)
-        if is_alias:
-            return found
         made = DeferredTensor(value)
         order = tuple(dim_order_from_stride(made.stride(), made.shape))
-        value.ends[order] = end_bytes(found, order)
+        if sliced_dim(made, order) is None:
+            # Done once, one at a time, to know that it can be done.
+            found: torch.Tensor = value.evaluated()
+            is_alias = place_of(found) in self.holders and not _moves_elements(value)
+            if is_alias:
+                return found
+            value.ends[order] = end_bytes(found, order)
+        else:
+            end_bytes(made, order)
         return made
 
     def _add_input(self, node: Node) -> None:

@@ -43,6 +43,7 @@ from exirkit.ir import (
     is_static,
     keep_composites,
     locate,
+    same_value,
     use_lazy_graph_module,
     without_machine_libraries,
 )
@@ -218,7 +219,7 @@ class OperatorRecorder(TorchDispatchMode):
         if func is torch.ops.aten.as_strided_.default and _only_renames_strides(*args, **kwargs):
             return func(*args, **kwargs)
         if func._schema.is_mutable:
-            raise WholeGraphNeededError(f"{func} writes to its argument")
+            return self._overwrite(func, args, kwargs)
         result = infer_static_value(self._mode, func, args, kwargs)
         if result is None:
             result = func(*args, **kwargs)
@@ -234,6 +235,25 @@ class OperatorRecorder(TorchDispatchMode):
         else:
             raise WholeGraphNeededError(f"{func} returns a {type(result).__name__}")
         return result
+
+    def _overwrite(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Let the result of the functional variant stand for a result of a step that is written to."""
+        written, twin = args[0], functional_twin(func)
+        if twin is None or not self._is_own(written):
+            raise WholeGraphNeededError(f"{func} writes to its argument")
+        with self:
+            result = twin(*args, **kwargs)
+        if not same_value(result, written):
+            raise WholeGraphNeededError(f"{func} computes something of another type than it is given")
+        self._references[id(written)] = self._refer(result)
+        return written
+
+    def _is_own(self, tensor: Any) -> bool:
+        """Whether a tensor is the result of a step, and nothing else that is known shows its memory."""
+        if not isinstance(self._references.get(id(tensor)), StepRef):
+            return False
+        memory = tensor.untyped_storage()
+        return all(one is tensor or one.untyped_storage() is not memory for one in self._alive)
 
     def refer_result(self, result: Any) -> Any:
         """Return the references that make up a decomposition's result."""
@@ -315,6 +335,22 @@ def _only_renames_strides(tensor: torch.Tensor, size: Any, stride: Any, storage_
         and list(size) == list(tensor.shape)
         and all(extent == 1 or one == other for extent, one, other in zip(size, stride, tensor.stride(), strict=True))
     )
+
+
+def functional_twin(op: OpOverload) -> OpOverload | None:
+    """Return the overload that computes what an in-place one writes: same arguments, no underscore in the name."""
+    namespace, _, name = op._schema.name.partition("::")
+    written = [argument for argument in op._schema.arguments if argument.alias_info and argument.alias_info.is_write]
+    if not name.endswith("_") or name.endswith("__") or len(written) != 1 or op._schema.arguments[0] != written[0]:
+        return None
+    packet = getattr(getattr(torch.ops, namespace), name[:-1], None)
+    variant = getattr(packet, op._overloadname, None)
+    if variant is None or variant._schema.is_mutable:
+        return None
+    same = [argument.name for argument in variant._schema.arguments] == [
+        argument.name for argument in op._schema.arguments
+    ]
+    return variant if same else None
 
 
 def _reject_untaken(node: Node) -> None:

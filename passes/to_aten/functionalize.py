@@ -32,7 +32,7 @@ from exirkit.ir import (
 )
 from exirkit.passes.contract import Pass
 
-from .decompose_to_core import WholeGraphNeededError
+from .decompose_to_core import WholeGraphNeededError, functional_twin
 
 
 class InlineGradRegions(Pass):
@@ -573,7 +573,7 @@ def _replace(editor: GraphEditor, node: Node, families: AliasFamilies) -> None:
     )
     if op is aten.copy_.default and same_value(args[0].meta["val"], value_of(args[1])):
         new: Node = _copied_whole(editor, node, args[1])
-    elif (variant := _functional_variant(op)) is not None:
+    elif (variant := functional_twin(op)) is not None:
         new = editor.call(variant, args, kwargs, before=node, origins=node)
     else:
         raise WholeGraphNeededError(f"{op} has no functional variant", node)
@@ -609,19 +609,3 @@ def _take_present(editor: GraphEditor, node: Node, families: AliasFamilies) -> N
             editor.retarget(node, aten.reshape.default)
         elif node.target is aten.as_strided.default and not same:
             raise WholeGraphNeededError("what as_strided shows depends on the strides of what was written", node)
-
-
-def _functional_variant(op: OpOverload) -> OpOverload | None:
-    """Return the overload that computes what an in-place one writes: same arguments, no underscore in the name."""
-    namespace, _, name = op._schema.name.partition("::")
-    written = [argument for argument in op._schema.arguments if argument.alias_info and argument.alias_info.is_write]
-    if not name.endswith("_") or name.endswith("__") or len(written) != 1 or op._schema.arguments[0] != written[0]:
-        return None
-    packet = getattr(getattr(torch.ops, namespace), name[:-1], None)
-    variant = getattr(packet, op._overloadname, None)
-    if variant is None or variant._schema.is_mutable:
-        return None
-    same = [argument.name for argument in variant._schema.arguments] == [
-        argument.name for argument in op._schema.arguments
-    ]
-    return variant if same else None

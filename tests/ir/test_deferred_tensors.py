@@ -187,3 +187,44 @@ def test_weights_in_a_data_file_are_streamed(monkeypatch: pytest.MonkeyPatch) ->
     later = to_edge(program).to_executorch(config)
     assert later.tensor_data == at_once.tensor_data
     assert later.buffer == at_once.buffer
+
+
+def test_slices_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deferred_tensors, "_BLOCK_NBYTES", 64)
+    monkeypatch.setattr(deferred_tensors, "_ENDS_NBYTES", 12)
+    weight, scale = torch.randn(6, 5, 3, 2), torch.rand(6, 1, 1, 1) + 0.5
+
+    def large(_value: object) -> bool:
+        return True
+
+    monkeypatch.setattr(deferred_tensors, "is_large", large)
+    computed: list[tuple[int, ...]] = []
+    called = Calculation._called
+
+    def counted(self: Calculation, values: dict[Calculation, object]) -> object:
+        computed.append(tuple(self.recorded.shape))
+        return called(self, values)
+
+    monkeypatch.setattr(Calculation, "_called", counted)
+    chains: list[tuple[Callable[[torch.Tensor], torch.Tensor], bool]] = [
+        (lambda w: (w * scale).reshape(1, 6, 5, 3, 2).permute(0, 1, 3, 4, 2).reshape(1, 6, 30), True),
+        (lambda w: (w * scale.double() - w / 3).to(torch.float16).transpose(0, 1), True),
+        (lambda w: (w * w).permute(3, 1, 0, 2).neg().unsqueeze(2).squeeze(), True),
+        (lambda w: torch.add(w, w, alpha=3), False),
+        (lambda w: (w * scale).reshape(15, 4, 3), False),
+        (lambda w: w.flip(0) * 2, False),
+    ]
+    for chain, is_sliced in chains:
+        made, whole = chain(DeferredTensor.composing(weight)), chain(weight)
+        assert isinstance(made, DeferredTensor)
+        for order in list(permutations(range(whole.dim())))[::5]:
+            expected = bytes(contents(whole, order))
+            streamed = StreamedContents(made, order)
+            computed.clear()
+            assert bytes(streamed) == expected
+            outermost = next(dim for dim in order if whole.shape[dim] != 1)
+            if is_sliced and (whole.dim() == 4 or outermost == 1):
+                assert not computed
+                assert all(len(one) <= 256 for one in streamed.blocks())
+            assert end_bytes(made, order) == (expected[:12], expected[-12:])
+            assert streamed[9:40] == expected[9:40]

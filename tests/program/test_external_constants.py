@@ -11,7 +11,7 @@ import torch
 from tests.official.oracle import OfficialRuntime
 
 from exirkit import ExecutorchBackendConfig, to_edge
-from exirkit.emit import open_data_file, read_data_file
+from exirkit.emit import FileImage, open_data_file, read_data_file
 from exirkit.ir import ModelError, UsageError
 from exirkit.runtime_ref import Runtime
 
@@ -98,13 +98,41 @@ def test_files_are_those_that_the_function_names(model: torch.nn.Module, tmp_pat
         return {"conv": "first", "norm": "second.ptd"}.get(node.name.split("_")[1])
 
     made = lowered(model, X, external_constants=choose)
-    made.save(tmp_path / "m.pte")
-    made.write_tensor_data_to_file(tmp_path)
+    files = made.save(tmp_path / "m.pte", data_files=True)
     assert {path.name for path in tmp_path.iterdir()} == {"m.pte", "first.ptd", "second.ptd"}
+    assert files == [tmp_path / "first.ptd", tmp_path / "second.ptd"]
     assert all(key.startswith("conv.") for key in open_data_file(tmp_path / "first.ptd").keys)
-    files = [tmp_path / "first.ptd", tmp_path / "second.ptd"]
     method = Runtime.get().load_program(tmp_path / "m.pte", data_path=files).load_method("forward")
     torch.testing.assert_close(method.execute([X])[0], model(X))
+    written = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    made.write_tensor_data_to_file(tmp_path)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == written
+
+
+@pytest.mark.parametrize("at", range(3))
+def test_a_failed_write_leaves_nothing(
+    model: torch.nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    made = lowered(model, X, external_constants=lambda node: "ab"[node.name.endswith("bias")])
+    written: list[object] = []
+    write = FileImage.write_to
+
+    def failing(image: FileImage, *given: Any) -> int:
+        if len(written) == at:
+            raise OSError(28, "No space left on device")
+        written.append(image)
+        return write(image, *given)
+
+    monkeypatch.setattr(FileImage, "write_to", failing)
+    with pytest.raises(OSError, match="No space"):
+        made.save(tmp_path / "m.pte", data_files=True)
+    assert not list(tmp_path.iterdir())
+    written.clear()
+    monkeypatch.undo()
+    (tmp_path / "b.ptd").mkdir()
+    with pytest.raises(IsADirectoryError):
+        made.save(tmp_path / "m.pte", data_files=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["b.ptd"]
 
 
 def test_no_file_where_nothing_is_external(model: torch.nn.Module, tmp_path: Path) -> None:

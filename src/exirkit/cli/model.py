@@ -181,13 +181,15 @@ def example_leaves(program: ExportedProgram, method: str) -> Sequence[Any]:
 def load_exported(path: Path) -> ExportedProgram | dict[str, ExportedProgram]:
     """Return the program in a file that `torch.export.save` wrote, or the programs that `package_pt2` wrote by name.
 
+    Weights are mapped from the file.
+
     Raises:
         CommandError: EK718, torch does not load it, or it is an archive with compiled code, which is not loaded.
     """
     import torch
     from torch.export.pt2_archive.constants import AOTINDUCTOR_DIR
 
-    from exirkit.ir import load_pt2
+    from exirkit.ir import load_pt2, mapped_archive
 
     names = _archive_names(path)
     if any(AOTINDUCTOR_DIR in name for name in names):
@@ -200,9 +202,10 @@ def load_exported(path: Path) -> ExportedProgram | dict[str, ExportedProgram]:
         )
     try:
         programs = {found.stem for name in names if (found := PurePosixPath(name)).match("models/*.json")}
-        if programs - {_SAVED_NAME}:
-            return dict(load_pt2(path).exported_programs)
-        return torch.export.load(path)
+        with mapped_archive(path):
+            if programs - {_SAVED_NAME}:
+                return dict(load_pt2(path).exported_programs)
+            return torch.export.load(path)
     except Exception as error:
         raise CommandError(
             code="EK718",

@@ -25,7 +25,7 @@ from exirkit.emit import (
     emit_program,
     lay_out,
     print_program,
-    write_file,
+    write_files,
 )
 from exirkit.ir import (
     ATTRIBUTE_KEYS,
@@ -385,21 +385,30 @@ class ExecutorchProgramManager(_Methods):
         """Stream the file into an open binary file; weights go there directly."""
         self._laid_out().write_to(open_file)
 
-    def save(self, path: str | PathLike[str], *, progress: Progress | None = None) -> None:
+    def save(
+        self, path: str | PathLike[str], *, data_files: bool = False, progress: Progress | None = None
+    ) -> list[Path]:
         """Write the file; after a failure there is no half file.
 
         Args:
             path: The file.
+            data_files: Whether to write the data files too that the program needs, into the same folder; after a
+                failure there is none of them, and no program.
             progress: Called with a line of text before each gigabyte.
+
+        Returns:
+            The data files that were written.
 
         Raises:
             UsageError: EK704, the path does not end in `.pte`.
-            OSError: The file cannot be written.
+            OSError: A file cannot be written.
         """
         path = Path(path)
         if path.suffix != ".pte":
             raise UsageError(Diagnostic.of("EK704", f"{path} does not end in .pte", hint=f"save to {path.stem}.pte"))
-        write_file(path, self._laid_out(), progress)
+        images = self._images_in(path.parent) if data_files else {}
+        write_files({path: self._laid_out(), **images}, progress)
+        return list(images)
 
     @property
     def tensor_data(self) -> dict[str, bytes]:
@@ -412,6 +421,8 @@ class ExecutorchProgramManager(_Methods):
     def write_tensor_data_to_file(self, outdir: str | PathLike[str]) -> list[Path]:
         """Write the data files that the program needs beside it: `NAME.ptd` for each, or nothing if it needs none.
 
+        After a failure there is none of them. `save(data_files=True)` writes program and data files together.
+
         Args:
             outdir: Folder, which must exist. A file of the same name is replaced.
 
@@ -421,11 +432,12 @@ class ExecutorchProgramManager(_Methods):
         Raises:
             OSError: A file cannot be written.
         """
-        written = []
-        for name, image in self._data_files():
-            written.append(Path(outdir, f"{name}.ptd"))
-            write_file(written[-1], image)
-        return written
+        images = self._images_in(outdir)
+        write_files(images)
+        return list(images)
+
+    def _images_in(self, folder: str | PathLike[str]) -> dict[Path, FileImage]:
+        return {Path(folder, f"{name}.ptd"): image for name, image in self._data_files()}
 
     def dump_executorch_program(self, verbose: bool = False, out: Any = None) -> None:
         """Print the emitted program.

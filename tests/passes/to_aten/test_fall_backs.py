@@ -70,3 +70,10 @@ def test_numbers_of_tensors_keep_their_symbols() -> None:
         return F.gelu(torch.ones(count, 4)).unsqueeze(0).expand(2, -1, -1) * 2
 
     assert not fall_backs(function, torch.tensor([3, 5]))
+
+
+def test_decompositions_that_write_to_their_own_results() -> None:
+    def function(m: Any, x: torch.Tensor) -> torch.Tensor:
+        return F.rms_norm(x, [4], None, 1e-5) + F.rms_norm(x * 2, [4], m.scale, 1e-5)
+
+    assert not fall_backs(function, X)

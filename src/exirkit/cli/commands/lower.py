@@ -334,8 +334,7 @@ def lower_exported(
         with steps.phase("to_executorch"):
             manager = edge.to_executorch(configuration, pipeline=chosen.to_executorch, progress=steps)
     with steps.phase("write", f"writing {output}"):
-        manager.save(output, progress=steps)
-        data_files = [os.fspath(path) for path in manager.write_tensor_data_to_file(output.parent)]
+        data_files = [os.fspath(path) for path in manager.save(output, data_files=True, progress=steps)]
     if record is not None:
         with steps.phase("certify", "verifying"):
             certified = record.certificate(manager, output, list(map(Path, data_files)), configuration)
