@@ -238,7 +238,7 @@ class OperatorRecorder(TorchDispatchMode):
 
     def _overwrite(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Let the result of the functional variant stand for a result of a step that is written to."""
-        written, twin = args[0], functional_twin(func)
+        written, twin = args[0], functional_variant(func)
         if twin is None or not self._is_own(written):
             raise WholeGraphNeededError(f"{func} writes to its argument")
         with self:
@@ -337,7 +337,7 @@ def _only_renames_strides(tensor: torch.Tensor, size: Any, stride: Any, storage_
     )
 
 
-def functional_twin(op: OpOverload) -> OpOverload | None:
+def functional_variant(op: OpOverload) -> OpOverload | None:
     """Return the overload that computes what an in-place one writes: same arguments, no underscore in the name."""
     namespace, _, name = op._schema.name.partition("::")
     written = [argument for argument in op._schema.arguments if argument.alias_info and argument.alias_info.is_write]

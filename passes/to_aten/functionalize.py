@@ -32,7 +32,7 @@ from exirkit.ir import (
 )
 from exirkit.passes.contract import Pass
 
-from .decompose_to_core import WholeGraphNeededError, functional_twin
+from .decompose_to_core import WholeGraphNeededError, functional_variant
 
 
 class InlineGradRegions(Pass):
@@ -573,7 +573,7 @@ def _replace(editor: GraphEditor, node: Node, families: AliasFamilies) -> None:
     )
     if op is aten.copy_.default and same_value(args[0].meta["val"], value_of(args[1])):
         new: Node = _copied_whole(editor, node, args[1])
-    elif (variant := functional_twin(op)) is not None:
+    elif (variant := functional_variant(op)) is not None:
         new = editor.call(variant, args, kwargs, before=node, origins=node)
     else:
         raise WholeGraphNeededError(f"{op} has no functional variant", node)
