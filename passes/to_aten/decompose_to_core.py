@@ -238,11 +238,11 @@ class OperatorRecorder(TorchDispatchMode):
 
     def _overwrite(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Let the result of the functional variant stand for a result of a step that is written to."""
-        written, twin = args[0], functional_variant(func)
-        if twin is None or not self._is_own(written):
+        written, variant = args[0], functional_variant(func)
+        if variant is None or not self._is_own(written):
             raise WholeGraphNeededError(f"{func} writes to its argument")
         with self:
-            result = twin(*args, **kwargs)
+            result = variant(*args, **kwargs)
         if not same_value(result, written):
             raise WholeGraphNeededError(f"{func} computes something of another type than it is given")
         self._references[id(written)] = self._refer(result)
