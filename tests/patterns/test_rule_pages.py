@@ -376,7 +376,7 @@ def test_pages_of_the_shipped_books() -> None:
     for loaded in books:
         assert loaded.book is not None
         for rule in loaded.book.rules:
-            assert rule.match.strip().splitlines()[0] in pages[f"{Path(book.file).stem}.md"]
+            assert rule.match.strip().splitlines()[0] in pages[f"{Path(loaded.file).stem}.md"]
 
 
 def _heading_anchors(text: str) -> dict[int, str]:
