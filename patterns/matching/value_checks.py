@@ -129,7 +129,9 @@ class KnownGuard:
                     return None
                 made += (recorded.dtype, shape)
             else:
-                made.append((list, *value) if type(value) is list else (type(value), value))
+                # Zeros of both signs are equal, and conditions may differ for them.
+                written = value.hex() if type(value) is float else value
+                made.append((list, *value) if type(value) is list else (type(value), written))
         return tuple(made)
 
     def _asked(self, values: tuple[Any, ...]) -> bool:
