@@ -1,36 +1,53 @@
-"""Archives of `torch.export.save` whose tensors stay in the file until something reads them."""
+"""Archives of `torch.export.save`: tensors stay in the file until something reads them, and nothing is unpickled."""
 
 from __future__ import annotations
 
 import mmap
+import os
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from os import PathLike
 from typing import Final
 
 from .torch_internals import payloads_from
 
 _HEADER_NBYTES: Final = 30
 _HEADER_MAGIC: Final = b"PK\x03\x04"
+_WEIGHTS_ONLY: Final = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 
 
 @contextmanager
-def mapped_archive(path: str | PathLike[str]) -> Iterator[None]:
+def mapped_archive(path: str | os.PathLike[str]) -> Iterator[None]:
     """Map the tensors of an archive that torch loads inside the block, and do not read them.
 
     What is compressed is read as ever, and so is everything if the file is not an archive; what is wrong with it,
     torch says. Writing to a tensor changes the memory of this process alone.
+
+    Where torch would unpickle any object, so that the author of the file decides what is run, it raises an error.
     """
     try:
         records = _records(path)
     except (OSError, zipfile.BadZipFile):
         records = {}
-    with payloads_from(records):
+    with payloads_from(records), _weights_only():
         yield
 
 
-def _records(path: str | PathLike[str]) -> dict[str, memoryview]:
+@contextmanager
+def _weights_only() -> Iterator[None]:
+    """Let `torch.load` read nothing but tensors and plain data, whatever its callers in torch ask for."""
+    before = os.environ.get(_WEIGHTS_ONLY)
+    os.environ[_WEIGHTS_ONLY] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_WEIGHTS_ONLY]
+        else:
+            os.environ[_WEIGHTS_ONLY] = before
+
+
+def _records(path: str | os.PathLike[str]) -> dict[str, memoryview]:
     """Return where records that are stored as they are lie in a mapped archive, by name."""
     found: dict[str, memoryview] = {}
     with open(path, "rb") as file, zipfile.ZipFile(file) as archive:

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import json
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tests.cli.conftest import Invoke, document
 
@@ -57,3 +61,23 @@ def test_without_a_failure_there_is_no_bundle(invoke: Invoke, model_file: Path, 
     assert not bundle.exists()
     assert invoke("bundle-failure", f"{model_file}:tiny", "-o", bundle, "--always", "--weights").exit_code == 0
     assert invoke("replay", bundle).exit_code == 0
+    with zipfile.ZipFile(bundle) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    wrong: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
+        ("runs: Field required", lambda facts: facts.pop("runs")),
+        ("runs must be from 1", lambda facts: facts.update(runs=10**9)),
+        ("options.level", lambda facts: facts["options"].update(level=7)),
+        ("options.rules", lambda facts: facts["options"].update(rules=[1])),
+        ("failure", lambda facts: facts.update(failure={"kind": "unknown"})),
+        ("versions.torch", lambda facts: facts.update(versions={"torch": []})),
+    ]
+    for where, change in wrong:
+        changed = json.loads(members["bundle.json"])
+        change(changed["facts"])
+        with zipfile.ZipFile(bundle, "w") as archive:
+            for name, data in members.items():
+                archive.writestr(name, json.dumps(changed) if name == "bundle.json" else data)
+        result = invoke("replay", bundle)
+        assert result.exit_code == 1
+        assert "EK772" in result.stderr
+        assert where in result.stderr

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import json
+import os
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
+from exirkit.cli.errors import CommandError
 from exirkit.cli.model import load_exported
 
 
@@ -67,3 +72,49 @@ def test_weights_stay_in_the_file(compression: int, tmp_path: Path) -> None:
     assert not pair[1].any()
     assert path.read_bytes() == before
     assert torch.equal(torch.export.load(saved).state_dict["one.weight"], program.state_dict["one.weight"])
+
+
+class Running:
+    """Pickled as a call."""
+
+    def __init__(self, made: Path) -> None:
+        self.made = made
+
+    def __reduce__(self) -> tuple[Callable[..., None], tuple[str]]:
+        return os.mkdir, (str(self.made),)
+
+
+@pytest.mark.filterwarnings("ignore:No complete tensor")
+@pytest.mark.parametrize("record", ["sample_inputs/model.pt", "weights/model_weights_config.json"])
+def test_nothing_in_a_saved_program_is_run(record: str, tmp_path: Path) -> None:
+    good, bad, made = tmp_path / "good.pt2", tmp_path / "bad.pt2", tmp_path / "made"
+    torch.export.save(torch.export.export(Tied().eval(), (torch.randn(2, 7),)), good)
+    pickled = io.BytesIO()
+    torch.save(Running(made), pickled)
+    changed = 0
+    with zipfile.ZipFile(good) as old, zipfile.ZipFile(bad, "w") as new:
+        pickles = {
+            one["path_name"]
+            for entry in old.namelist()
+            if entry.endswith("model_weights_config.json")
+            for one in json.loads(old.read(entry))["config"].values()
+        }
+        for entry in old.infolist():
+            data = old.read(entry)
+            if record.endswith(".json") and entry.filename.endswith(record):
+                document = json.loads(data)
+                for one in document["config"].values():
+                    one["use_pickle"] = True
+                data = json.dumps(document).encode()
+                changed += 1
+            elif entry.filename.endswith(record) or (
+                record.endswith(".json") and entry.filename.rpartition("/")[2] in pickles
+            ):
+                data = pickled.getvalue()
+                changed += 1
+            new.writestr(entry.filename, data)
+    assert changed >= (2 if record.endswith(".json") else 1)
+    with pytest.raises(CommandError) as raised:
+        load_exported(bad)
+    assert raised.value.finding.code == "EK718"
+    assert not made.exists()

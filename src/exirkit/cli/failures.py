@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from .console import output_to_stderr
 
@@ -27,7 +26,7 @@ class Failure:
         messages: What is to be read about it.
     """
 
-    kind: str
+    kind: Literal["lowering", "crash", "results"]
     stage: str | None
     codes: tuple[str, ...]
     rule: str | None
@@ -38,12 +37,6 @@ class Failure:
         """Whether another failure is the same, as far as that can be said: its messages may differ."""
         mine, theirs = ({**asdict(one), "messages": ()} if one is not None else None for one in (self, other))
         return mine == theirs
-
-    @classmethod
-    def of_document(cls, document: Mapping[str, Any]) -> Failure:
-        """Return a failure from what `asdict` and JSON made of it."""
-        lists = {"codes": tuple(document["codes"]), "messages": tuple(document["messages"])}
-        return cls(**{**document, **lists})
 
     def headline(self) -> str:
         """Return it in one line."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -19,6 +19,34 @@ from exirkit.cli.root import app
 
 if TYPE_CHECKING:
     from exirkit.program import BundledPrograms
+
+_MOST_RUNS = 1000
+
+
+@dataclass(frozen=True)
+class _Options:
+    """Options of the lowering, as a bundle has them."""
+
+    level: Literal[0, 1, 2]
+    target: str
+    passes: tuple[str, ...]
+    rules: tuple[str, ...]
+    pipelines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What a bundle says besides its programs."""
+
+    failure: Failure | None
+    options: _Options
+    runs: int
+    seed: int
+    versions: dict[str, str]
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.runs <= _MOST_RUNS:
+            raise ValueError(f"runs must be from 1 to {_MOST_RUNS}")
 
 
 @dataclass(frozen=True)
@@ -63,14 +91,13 @@ def replay(
         bundle = read_bundle(file)
         if save is not None:
             _save(bundle, save)
+        facts = _facts(bundle, file)
         with tempfile.TemporaryDirectory() as folder, steps.phase("find", "lowering"):
-            choices = _lowering(bundle, Path(folder), passes).choices()
-            runs, seed = int(bundle.facts["runs"]), int(bundle.facts["seed"])
-            found = find_failure(bundle.programs, choices, runs=runs, seed=seed)
-    document = bundle.facts["failure"]
-    recorded = None if document is None else Failure.of_document(document)
+            choices = _lowering(bundle, facts.options, Path(folder), passes).choices()
+            found = find_failure(bundle.programs, choices, runs=facts.runs, seed=facts.seed)
+    recorded = facts.failure
     same = found is None if recorded is None else recorded.is_like(found)
-    there, here = bundle.facts["versions"], versions()
+    there, here = facts.versions, versions()
     others = {name: f"{there.get(name)} -> {one}" for name, one in here.items() if there.get(name) != one}
     report = ReplayReport(same, str(file), recorded, found, others)
     if json:
@@ -80,15 +107,31 @@ def replay(
     raise typer.Exit(0 if report.ok else 1)
 
 
-def _lowering(bundle: BundledPrograms, folder: Path, passes: list[str] | None) -> Lowering:
+def _facts(bundle: BundledPrograms, file: Path) -> _Facts:
+    """Return what a bundle says besides its programs.
+
+    Raises:
+        CommandError: EK772, something is missing or of another type.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(_Facts).validate_python(bundle.facts)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "facts"
+        message = f"the bundle does not say how to see its failure: {where}: {first['msg']}"
+        raise CommandError(code="EK772", message=message, file=str(file)) from error
+
+
+def _lowering(bundle: BundledPrograms, options: _Options, folder: Path, passes: list[str] | None) -> Lowering:
     """Write the files of a bundle to a folder and return its options.
 
     Raises:
         CommandError: EK774, it needs passes that are not given.
     """
-    options: dict[str, Any] = bundle.facts["options"]
-    if options["passes"] and not passes:
-        named = ", ".join(map(str, options["passes"]))
+    if options.passes and not passes:
+        named = ", ".join(options.passes)
         raise CommandError(code="EK774", message=f"the failure was seen with the passes {named}")
     for name, data in bundle.files.items():
         (folder / Path(name).name).write_bytes(data)
@@ -97,11 +140,11 @@ def _lowering(bundle: BundledPrograms, folder: Path, passes: list[str] | None) -
         return str(folder / Path(name).name) if name.startswith("files/") else name
 
     return Lowering(
-        int(options["level"]),
-        [found(name) for name in options["rules"]],
-        [found(name) for name in options["pipelines"]],
+        options.level,
+        [found(name) for name in options.rules],
+        [found(name) for name in options.pipelines],
         passes,
-        str(options["target"]),
+        options.target,
     )
 
 
