@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -95,6 +95,37 @@ class LegalizeIntegers(CallLegalization):
             return False
         value: torch.Tensor = node.meta["val"]
         return not (value.is_floating_point() or value.is_complex() or value.dtype is torch.bool)
+
+
+class LegalizeScaledSums(CallLegalization):
+    """Multiply the second summand by `alpha` in a call of its own, where the first one has a single element.
+
+    The kernel of the official runtime multiplies the single element instead, and says nothing.
+
+    Before: `%y = aten.add.Tensor(%x_f32_1, %z_f32_7, alpha=3)`
+    After: `%p = aten.mul.Scalar(%z_f32_7, 3)`; `%y = aten.add.Tensor(%x_f32_1, %p)`
+    """
+
+    name = "legalize-scaled-sums"
+
+    def made(self, calls: EdgeCalls) -> Node:
+        """Multiply, and add."""
+        first, second, factor = calls.given("self", "other", "alpha")
+        scaled = calls(aten.mul.Scalar, calls.cast(second, calls.node.meta["val"].dtype), factor)
+        return calls(aten.add.Tensor, first, scaled)
+
+    @staticmethod
+    def concerns(node: Node) -> bool:
+        """Whether the pass would replace a node."""
+        if node.target is not aten.add.Tensor or node.kwargs.get("alpha", 1) == 1:
+            return False
+        first, second = (one.meta["val"].shape if isinstance(one, Node) else () for one in node.args[:2])
+        return _has_one_element(first) and not _has_one_element(second)
+
+
+def _has_one_element(shape: Sequence[Any]) -> bool:
+    # Sizes that vary are not 1: torch.export makes numbers of those that are.
+    return all(isinstance(size, int) and size == 1 for size in shape)
 
 
 def _remainder(calls: EdgeCalls, node: Node) -> Node:
@@ -398,7 +429,14 @@ def _times(calls: EdgeCalls, size: int | Node, count: int) -> int | Node:
     return 0 if count == 0 else size if count == 1 else calls(operator.mul, size, count)
 
 
-_PASSES = (LegalizeSorts, LegalizeVolumes, LegalizeIntegers, LegalizeSplits, LegalizeEmpties)
+_PASSES = (
+    LegalizeSorts,
+    LegalizeVolumes,
+    LegalizeIntegers,
+    LegalizeScaledSums,
+    LegalizeSplits,
+    LegalizeEmpties,
+)
 
 
 def needs_legalizing(program: ExportedProgram) -> bool:
