@@ -36,6 +36,7 @@ from exirkit.ir import (
     module_of_program,
     program_of_module,
     show_value,
+    statically_known_true,
     subgraph_editors,
 )
 
@@ -144,7 +145,8 @@ def _is_same_size(old: Any, new: Any) -> bool:
     # Sizes that data decides have new symbols when their operator is another one.
     if any(str(symbol).startswith(("u", "zuf")) for symbol in symbols):
         return True
-    return bool((sizes[0] - sizes[1]).expand() == 0)
+    # The environment of the sizes learns from earlier lowerings of the program, such as by what a size can be divided.
+    return bool((sizes[0] - sizes[1]).expand() == 0) or bool(statically_known_true(old == new))
 
 
 def _kind(value: Any) -> type:

@@ -346,6 +346,7 @@ class ExecutorchProgramManager(_Methods):
             file_of_constant=file_of_constant(self._config),
         )
         self._image: PteImage | None = None
+        self._buffer: bytes | None = None
         self._recorded: dict[str, ExportedProgram] | None = None
 
     @property
@@ -378,8 +379,14 @@ class ExecutorchProgramManager(_Methods):
 
     @property
     def buffer(self) -> bytes:
-        """The file as bytes: one copy of everything. To write a file, `write_to_file` needs no copy."""
-        return self._laid_out().to_bytes()
+        """The file as bytes: one copy of everything, which is kept. To write a file, `write_to_file` needs no copy.
+
+        Runtimes read a program where it lies: `Runtime.get().load_program(manager.buffer)` of the official package does
+        not keep the bytes alive.
+        """
+        if self._buffer is None:
+            self._buffer = self._laid_out().to_bytes()
+        return self._buffer
 
     def write_to_file(self, open_file: BinaryIO) -> None:
         """Stream the file into an open binary file; weights go there directly."""

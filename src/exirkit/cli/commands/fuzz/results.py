@@ -34,7 +34,7 @@ def report(
         ),
     ] = None,
     passes: Annotated[
-        bool, typer.Option("--passes", help="Findings too: passes of the default chain with too little to do.")
+        bool, typer.Option("--idle-passes", help="Findings too: passes of the default chain with too little to do.")
     ] = False,
     json: Json = False,
 ) -> None:
