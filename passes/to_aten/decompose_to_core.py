@@ -241,6 +241,8 @@ class OperatorRecorder(TorchDispatchMode):
         written, variant = args[0], functional_variant(func)
         if variant is None or not self._is_own(written):
             raise WholeGraphNeededError(f"{func} writes to its argument")
+        if written.dtype is torch.float32:
+            args = tuple(_shortest(one) if type(one) is float else one for one in args)
         with self:
             result = variant(*args, **kwargs)
         if not same_value(result, written):
@@ -335,6 +337,19 @@ def _only_renames_strides(tensor: torch.Tensor, size: Any, stride: Any, storage_
         and list(size) == list(tensor.shape)
         and all(extent == 1 or one == other for extent, one, other in zip(size, stride, tensor.stride(), strict=True))
     )
+
+
+def _shortest(number: float) -> float:
+    """Return a number of up to six digits that is the same one in single precision, if there is one.
+
+    Decompositions in C++ round their numbers, so that 1e-06 becomes 9.999999974752427e-07, which no pattern has.
+    """
+    short = float(f"{number:.6g}")
+    return short if _single(short) == number else number
+
+
+def _single(number: float) -> float:
+    return float(torch.tensor(number, dtype=torch.float32))
 
 
 def functional_variant(op: OpOverload) -> OpOverload | None:

@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -111,7 +112,7 @@ def test_interrupts_that_a_library_turns_into_an_error(tmp_path: Path) -> None:
 
 def test_reader_that_stops_early(program_file: Path, tmp_path: Path) -> None:
     result = subprocess.run(
-        f"{sys.executable} -m exirkit explain | head -n 1",
+        f"{shlex.quote(sys.executable)} -m exirkit explain | head -n 1",
         shell=True,
         capture_output=True,
         text=True,

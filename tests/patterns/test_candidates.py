@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,8 +22,8 @@ from exirkit.patterns.operators.arguments import argument_of, canonical_argument
 @pytest.fixture(scope="module")
 def engine() -> RuleEngine:
     """An engine for all shipped rules, those of backends, and those of the examples."""
-    books: list[str | Path] = [Path(__file__).parent / "example_rules.yaml", *shipped_books(), *backend_books()]
-    rules = {rule.id: rule for name in books for rule in book(name).rules}
+    names = ["example_rules", *shipped_books(), *backend_books()]
+    rules = {rule.id: rule for name in names for rule in book(name).rules}
     return RuleEngine(list(rules.values()))
 
 
