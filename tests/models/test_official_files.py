@@ -9,6 +9,7 @@ import pytest
 from tests.models.agreement import assert_agree
 from tests.models.zoo import CASES
 from tests.official.oracle import OfficialExportError, OfficialRuntime
+from tests.thoroughness import TRIES_ALL
 
 from exirkit.runtime_ref import Runtime, Verification
 
@@ -26,7 +27,7 @@ NAMES = (
 DEFECTIVE = [name for name, case in CASES.items() if case.official_defect]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES if TRIES_ALL else NAMES[::2])
 def test_official_file(name: str, official_export: Callable[[str], bytes], official_runtime: OfficialRuntime) -> None:
     case = CASES[name]
     data = official_export(name)

@@ -25,7 +25,7 @@ CASES = [(name, way) for way, names in (("at once", QUANTIZED), ("after to_edge"
 CASES += [(SOURCE[0], "at once")]
 
 
-@pytest.mark.parametrize(("name", "way"), CASES)
+@pytest.mark.parametrize(("name", "way"), CASES if TRIES_ALL else CASES[::2])
 def test_quantised_operators_are_delegated_as_in_the_official_chain(
     name: str, way: str, official_runtime: OfficialRuntime
 ) -> None:
