@@ -137,7 +137,8 @@ def bundle_of_no_failure(scratch: Path) -> None:
 
 @provokes("EK774")
 def replay_without_passes(scratch: Path) -> None:
-    facts = {"options": {"passes": ["mine:Pass"]}, "runs": 1, "seed": 0}
+    options = {"level": 1, "target": "official_host", "passes": ["mine:Pass"], "rules": [], "pipelines": []}
+    facts = {"options": options, "runs": 1, "seed": 0, "failure": None, "versions": {}}
     write_bundle(scratch / "bundle.zip", {"forward": exported()}, facts=facts)
     replay(scratch / "bundle.zip")
 
