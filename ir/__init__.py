@@ -260,6 +260,7 @@ from .torch_internals import disable_current_modes as disable_current_modes
 from .torch_internals import disable_fake_tensor_cache as disable_fake_tensor_cache
 from .torch_internals import enable_python_dispatcher as enable_python_dispatcher
 from .torch_internals import find_schema as find_schema
+from .torch_internals import forget_traces as forget_traces
 from .torch_internals import free_symbols as free_symbols
 from .torch_internals import get_decompositions as get_decompositions
 from .torch_internals import has_kernel as has_kernel

@@ -131,6 +131,7 @@ __all__ = [
     "enable_python_dispatcher",
     "executorch_call_delegate",
     "find_schema",
+    "forget_traces",
     "free_symbols",
     "get_decompositions",
     "has_kernel",
@@ -253,6 +254,11 @@ def shape_source(name: str, *, is_constant: bool = False) -> Any:
     """
     source = importlib.import_module("torch._dynamo.source")
     return source.ConstantSource(name) if is_constant else source.LocalSource(name)
+
+
+def forget_traces() -> None:
+    """Let torch trace bodies of control flow anew, whatever it has traced before."""
+    importlib.import_module("torch._dynamo").reset()
 
 
 def lazy_graph_module(root: Any, graph: Graph, class_name: str) -> GraphModule:

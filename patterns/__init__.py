@@ -40,6 +40,7 @@ from .books.shipped import (
     shipped_books,
 )
 from .books.traced_literals import TracedLiteral, size_names
+from .books.traced_bodies import BodyExample
 from .books.traces import TracedRule, trace_rule
 from .books.unfusing import unfuse
 from .checking.acceptance import acceptance_file, record_acceptance, unaccepted_rules
@@ -127,6 +128,7 @@ __all__ = [
     "BackendClass",
     "BackendClasses",
     "Bisection",
+    "BodyExample",
     "BookVerdict",
     "Builder",
     "BuilderTools",

@@ -6,15 +6,26 @@ import operator
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any, Literal
 
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 
-from exirkit.ir import Diagnostic, UsageError, underlying
+from exirkit.ir import Diagnostic, UsageError, forget_traces, graph_argument, underlying
 from exirkit.patterns.books.model import Rule, RuleBook, write_book
+from exirkit.patterns.books.traced_bodies import (
+    BodyExample,
+    Spread,
+    bind_parameters,
+    called_with,
+    items_of,
+    only_said,
+    write_applied,
+    write_control_flow,
+)
 from exirkit.patterns.books.traced_literals import Decisions, TracedLiteral, operator_word, size_names, unused
 from exirkit.patterns.explain.value_descriptions import shown
 from exirkit.patterns.operators.in_place import writes
@@ -84,6 +95,7 @@ def trace_rule(
         pattern: What to look for, as a function of tensors and numbers. With `root` it returns its one argument.
         replacement: What replaces it, a function of the same arguments.
         examples: Values of the arguments in their order. A literal that is equal to an example number takes its name.
+            A `BodyExample` stands for a body of control flow, or for operands.
         rule_id: Id of the rule.
         doc: What the rule does.
         decide: Decisions by name of the literal: `exact`, `any`, `default`, `sizes`, a type of variables, or the name
@@ -95,13 +107,16 @@ def trace_rule(
         uses: What computes from that which replaces the value what its uses get; needed where dtype or sizes differ.
 
     Raises:
-        UsageError: EK265, a decision is not possible; EK266, a function cannot be made part of a rule.
+        UsageError: EK256, an example of a body is none; EK265, a decision is not possible; EK266, a function cannot be
+            made part of a rule.
     """
     tensors = {name: value for name, value in examples.items() if isinstance(value, torch.Tensor)}
     sizes = size_names([value.shape for value in tensors.values()], set(examples))
     decisions = Decisions(
         given=dict(decide or {}),
-        scalars={name: value for name, value in examples.items() if name not in tensors},
+        scalars={
+            name: value for name, value in examples.items() if not isinstance(value, torch.Tensor | BodyExample)
+        },
         sizes=sizes,
         taken={*examples, *sizes.values()},
     )
@@ -114,10 +129,11 @@ def trace_rule(
     for part, function in (("match", pattern), ("replace", replacement)) if root is None else ():
         program = _exported(function, examples, part)
         program = program if lower is None else lower(program)
-        texts[part] = _Writer(program, list(examples), decisions, part).text()
+        texts[part] = Writer(program, examples, decisions, part).text()
     decisions.check_all_met()
     kinds = {name: f"{one} " for name, one in (qualifiers or {}).items()}
     types = {name: kinds.get(name, "") + _tensor_type(value, sizes) for name, value in tensors.items()}
+    types |= {name: value.type for name, value in examples.items() if isinstance(value, BodyExample)}
     rule = Rule(id=rule_id, doc=doc, vars={**types, **decisions.wildcards}, match=texts["match"],
                 replace=texts["replace"], uses=texts.get("uses"), measure=measure)  # fmt: skip
     return TracedRule(rule, tuple(decisions.literals.values()), tuple(decisions.open), tuple(decisions.defaults))
@@ -137,23 +153,23 @@ def _about_value(
         UsageError: EK266, a function cannot be made part of such a rule, or `uses` does not give the value back.
     """
     if root not in VALUE_ROOTS:
-        raise _unusable("match", f"{root!r} is not a value of the program", f"it is one of {', '.join(VALUE_ROOTS)}")
+        raise unusable("match", f"{root!r} is not a value of the program", f"it is one of {', '.join(VALUE_ROOTS)}")
     if len(examples) != 1 or not all(isinstance(one, torch.Tensor) for one in examples.values()):
-        raise _unusable("match", f"a rule about {root}(...) has one argument, a tensor")
+        raise unusable("match", f"a rule about {root}(...) has one argument, a tensor")
     ((name, value),) = examples.items()
     if _identity(pattern, examples) is None:
-        raise _unusable(
+        raise unusable(
             "match", f"with {root}(...) it returns its argument {name!r} as it is", "def pattern(x): return x"
         )
     texts = {"match": f"return {root}({name})\n"}
     program = _exported(replacement, examples, "replace", is_decomposed=True)
-    texts["replace"] = _Writer(program, [name], decisions, "replace", root).text()
+    texts["replace"] = Writer(program, examples, decisions, "replace", root).text()
     new = _called(replacement, value, "replace")
     if uses is None:
         _check_same(value, new, "replace", f"say with `uses` what computes the uses of {name!r} from it")
         return texts
     given = {NEW: new}
-    texts["uses"] = _Writer(_exported(uses, given, "uses", is_decomposed=True), [NEW], decisions, "uses").text()
+    texts["uses"] = Writer(_exported(uses, given, "uses", is_decomposed=True), given, decisions, "uses").text()
     _check_same(value, _called(uses, new, "uses"), "uses", f"it computes from `new` what the uses of {name!r} get")
     return texts
 
@@ -176,14 +192,14 @@ def _called(function: Callable[..., Any], value: torch.Tensor, part: str) -> tor
     with torch.no_grad():
         found = function(value.clone())
     if not isinstance(found, torch.Tensor):
-        raise _unusable(part, "its result is not one tensor")
+        raise unusable(part, "its result is not one tensor")
     return found
 
 
 def _check_same(value: torch.Tensor, other: torch.Tensor, part: str, hint: str) -> None:
     if value.dtype != other.dtype or value.shape != other.shape:
         is_, was = (f"{shown(one.dtype)} {list(one.shape)}" for one in (other, value))
-        raise _unusable(part, f"its result is {is_}, and the value {was}", hint)
+        raise unusable(part, f"its result is {is_}, and the value {was}", hint)
 
 
 _WORDS = {
@@ -197,18 +213,42 @@ _WORDS = {
 }
 
 
-class _Writer:
-    """Writes the graph of one function as a program of the rule language."""
+class Writer:
+    """Writes the graph of one function as a program of the rule language.
+
+    Args:
+        program: The traced function.
+        examples: What it was called with.
+        decisions: About literals.
+        part: `match`, `replace` or `uses`.
+        root: The value of the program that the rule is about.
+        module: A body of control flow, if it is not the whole program that is written.
+        around: Writer of the graph that calls the body.
+    """
 
     def __init__(
-        self, program: ExportedProgram, names: list[str], decisions: Decisions, part: str, root: str | None = None
+        self,
+        program: ExportedProgram,
+        examples: Mapping[str, Any],
+        decisions: Decisions,
+        part: str,
+        root: str | None = None,
+        *,
+        module: GraphModule | None = None,
+        around: Writer | None = None,
     ) -> None:
         self.program = program
+        self.graph = program.graph if module is None else module.graph
+        self.around = around
         self.root = root
-        self.names = names
+        self.examples = examples
+        self.functions = {name for name, one in examples.items() if isinstance(one, BodyExample)}
         self.decisions = decisions
         self.part = part
         self.nodes: dict[Node, str] = {}
+        self.spreads: dict[Node, Spread] = {}
+        self.numbers: dict[Node, torch.Tensor | None] = {}
+        self.parameters = ""
         self.roots: list[Node] = []
         self.lines: list[str] = []
         self.uses: dict[Node, int] = {}
@@ -217,22 +257,41 @@ class _Writer:
     def text(self) -> str:
         """Return the program."""
         results = self.roots = self._results()
-        self._count(results)
-        self._bind_inputs()
-        for node in self.program.graph.nodes:
-            if node in self.uses and node not in self.nodes:
-                self._write(node)
-        made = ", ".join(self.nodes[one] for one in results)
+        self._bind_inputs(results)
+        self.write_all(results)
+        made = ", ".join(items_of(self, results))
         return "".join(
             f"{line}\n" for line in [*self.lines, f"return {self.root}({made})" if self.root else f"return {made}"]
         )
+
+    def inside(self, module: GraphModule, handed: list[Any], order: list[Any]) -> Writer:
+        """Return a writer for a body of control flow that is given operands, which the rule has in some order."""
+        made = Writer(self.program, self.examples, self.decisions, self.part, module=module, around=self)
+        made.parameters = bind_parameters(made, handed, order)
+        return made
+
+    def write_all(self, results: list[Any]) -> None:
+        """Write the calls that results need."""
+        self._count([one for one in results if isinstance(one, Node)])
+        for node in self.graph.nodes:
+            if node in self.uses and node not in self.nodes and node not in self.spreads:
+                self._write(node)
+
+    def new_name(self, base: str) -> str:
+        """Return a name that means nothing else."""
+        around = self.around
+        texts = {*self.nodes.values(), *(one.text for one in self.spreads.values())}
+        while around is not None:
+            texts |= {*around.nodes.values()}
+            around = around.around
+        return unused(base, {*self.decisions.taken, *self.decisions.literals, *texts})
 
     def _results(self) -> list[Node]:
         signature = self.program.graph_signature
         # A pattern may be written in place: what it computes counts, and matches calls that write and others.
         allowed = {OutputKind.USER_OUTPUT} | ({OutputKind.USER_INPUT_MUTATION} if self.part == "match" else set())
         if any(spec.kind not in allowed for spec in signature.output_specs):
-            raise _unusable(self.part, "it writes to a tensor")
+            raise unusable(self.part, "it writes to a tensor")
         (output,) = (node for node in self.program.graph.nodes if node.op == "output")
         kinds = [spec.kind for spec in signature.output_specs]
         results = [one for one, kind in zip(output.args[0], kinds, strict=True) if kind is OutputKind.USER_OUTPUT]
@@ -242,52 +301,55 @@ class _Writer:
         ):
             is_given = any(isinstance(one, Node) and one.op == "placeholder" for one in results)
             hint = "if the rule is about what the program stores, takes or gives, say so: root stored, input or output"
-            raise _unusable(
+            raise unusable(
                 self.part, "each of its results has to be computed, as a tensor", hint if is_given else None
             )
         return results
 
     def _count(self, results: list[Node]) -> None:
         """Count the uses of everything that the results need."""
-        pending = [*results]
-        for one in results:
+        for one in (*results, *(source for node in _needed(results) for source in _sources(node))):
             self.uses[one] = self.uses.get(one, 0) + 1
-        seen: set[Node] = set()
-        while pending:
-            node = pending.pop()
-            if node in seen:
-                continue
-            seen.add(node)
-            for source in _sources(node):
-                self.uses[source] = self.uses.get(source, 0) + 1
-                pending.append(source)
 
-    def _bind_inputs(self) -> None:
+    def _bind_inputs(self, results: list[Node]) -> None:
         specs = self.program.graph_signature.input_specs
-        placeholders = [node for node in self.program.graph.nodes if node.op == "placeholder"]
-        given = iter(self.names)
+        placeholders = [node for node in self.graph.nodes if node.op == "placeholder"]
+        given = iter(_names_of_inputs(self.examples))
+        used = _needed(results)
         for spec, node in zip(specs, placeholders, strict=True):
             if spec.kind is InputKind.USER_INPUT:
                 name = next(given)
                 if isinstance(node.meta.get("val"), torch.Tensor):
-                    self.nodes[node] = self.inputs[node] = name
-                    if self.part == "match" and node not in self.uses:
-                        raise _unusable(self.part, f"it does not use its argument {name!r}")
-            elif node in self.uses and not self._is_number(node):
-                raise _unusable(self.part, f"it uses a tensor {node.name} from elsewhere", "make it an argument")
+                    said = name.text if isinstance(name, Spread) else name
+                    if isinstance(name, Spread):
+                        self.spreads[node] = name
+                    else:
+                        self.nodes[node] = self.inputs[node] = name
+                    if self.part == "match" and node not in used and said not in only_said(self.examples):
+                        raise self.unusable(f"it does not use its argument {said!r}")
+            elif node in used and not self.is_number(node):
+                raise self.unusable(f"it uses a tensor {node.name} from elsewhere", "make it an argument")
 
-    def _is_number(self, node: Node) -> bool:
-        value = node.meta.get("val")
-        return isinstance(value, torch.Tensor) and value.dim() == 0 and self._stored(node) is not None
+    def is_number(self, node: Any) -> bool:
+        """Whether a node is a number that the program stores."""
+        value = node.meta.get("val") if isinstance(node, Node) else None
+        return isinstance(value, torch.Tensor) and value.dim() == 0 and self.stored(node) is not None
 
-    def _stored(self, node: Node) -> torch.Tensor | None:
+    def unusable(self, why: str, hint: str | None = None) -> UsageError:
+        """Return the error that the function cannot be part of a rule, EK266."""
+        return unusable(self.part, why, hint)
+
+    def stored(self, node: Node) -> torch.Tensor | None:
+        """Return the tensor of an input that the program stores."""
+        if self.around is not None:
+            return self.numbers.get(node)
         signature = self.program.graph_signature
         name = signature.inputs_to_lifted_tensor_constants.get(node.name) or signature.inputs_to_buffers.get(node.name)
         value = self.program.constants.get(name or "", self.program.state_dict.get(name or ""))
         return value if isinstance(value, torch.Tensor) else None
 
     def _write(self, node: Node) -> None:
-        if node.op == "placeholder":
+        if node.op == "placeholder" or graph_argument(node) is not None or write_control_flow(self, node):
             return
         if node.target is operator.getitem:
             base, index = node.args
@@ -296,17 +358,25 @@ class _Writer:
             return
         op = underlying(node.target)
         if node.op != "call_function" or not hasattr(op, "_schema"):
-            raise _unusable(self.part, f"{node.target} is not an operator that rules can name")
+            raise unusable(self.part, f"{node.target} is not an operator that rules can name")
         if op._schema.is_mutable:
-            raise _unusable(self.part, f"it writes to a tensor, with {name_of(op)}")
+            raise unusable(self.part, f"it writes to a tensor, with {name_of(op)}")
+        if write_applied(self, node):
+            return
         arguments = ", ".join(self._arguments(node, op))
         call = self._word(op, arguments) if self.root == "stored" else f"{name_of(op)}({arguments})"
         is_single = isinstance(node.meta.get("val"), torch.Tensor)
         is_short = node in self.roots or len(call) <= _LONGEST_INNER
-        if is_single and self.uses[node] == 1 and is_short:
+        if is_single and (self.around is not None or (self.uses[node] == 1 and is_short)):
+            if self.uses[node] > 1 and self.part == "match":
+                raise self.unusable(
+                    f"a body uses what {name_of(op)} computes twice", "bodies of patterns name nothing: write it by hand"
+                )
             self.nodes[node] = call
             return
-        name = unused(operator_word(op), {*self.decisions.taken, *self.decisions.literals, *self.nodes.values()})
+        if self.around is not None:
+            raise self.unusable(f"a body calls {name_of(op)}, which has several results")
+        name = self.new_name(operator_word(op))
         self.lines.append(f"{name} = {call}")
         self.nodes[node] = name
 
@@ -315,7 +385,7 @@ class _Writer:
         word = _WORDS.get(name_of(op))
         if word is None:
             hint = f"words are {', '.join(dict.fromkeys(_WORDS.values()))} ...: write others by hand"
-            raise _unusable(self.part, f"no word computes {name_of(op)} while a program is lowered", hint)
+            raise unusable(self.part, f"no word computes {name_of(op)} while a program is lowered", hint)
         return f"{word}({arguments.replace('dtype=', '') if word == 'cast' else arguments})"
 
     def _arguments(self, node: Node, op: Any) -> list[str]:
@@ -341,7 +411,9 @@ class _Writer:
         if isinstance(value, Node):
             if value in self.nodes:
                 return self.nodes[value]
-            stored = self._stored(value)
+            if value in self.spreads:
+                raise self.unusable(f"{self.spreads[value].text} is any number of values, and {name_of(underlying(node.target))} takes one")
+            stored = self.stored(value)
             assert stored is not None, "inputs are bound, and constants are numbers"
             value = self.decisions.example_of(stored)
         if isinstance(value, list | tuple) and any(isinstance(one, Node) for one in value):
@@ -351,12 +423,45 @@ class _Writer:
                 underlying(node.target), argument, value, first=self._first(node), is_pattern=self.part == "match"
             )
         except TypeError as error:
-            raise _unusable(self.part, str(error)) from None
+            raise unusable(self.part, str(error)) from None
+
+    def text_of(self, value: Any) -> str:
+        """Return the text of one value.
+
+        Raises:
+            UsageError: EK266, it is no single tensor that the function computes or is given.
+        """
+        if value in self.nodes:
+            return self.nodes[value]
+        raise self.unusable(f"{value} is not a tensor that it computes or is given")
 
     def _first(self, node: Node) -> str | None:
         """Return the name of the input that is the first argument of a call."""
         first = next(iter(node.args), None)
         return self.inputs.get(first) if isinstance(first, Node) else None
+
+
+def _needed(results: list[Node]) -> dict[Node, None]:
+    """Return everything that results need."""
+    found: dict[Node, None] = {}
+    pending = [*results]
+    while pending:
+        node = pending.pop()
+        if node not in found:
+            found[node] = None
+            pending += _sources(node)
+    return found
+
+
+def _names_of_inputs(examples: Mapping[str, Any]) -> list[str | Spread]:
+    """Return the name of each input of a traced function; bodies are none, operands are several."""
+    names: list[str | Spread] = []
+    for name, example in called_with(examples).items():
+        if isinstance(example, list) and isinstance(examples[name], BodyExample):
+            names += [Spread(name, index, len(example)) for index in range(len(example))]
+        elif not isinstance(example, FunctionType):
+            names.append(name)
+    return names
 
 
 def _sources(node: Node) -> list[Node]:
@@ -368,29 +473,39 @@ def _sources(node: Node) -> list[Node]:
 class _Function(torch.nn.Module):
     """A module around a function, for torch to export."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], bodies: Mapping[int, Callable[..., Any]]) -> None:
         super().__init__()
         self.function = function
+        self.bodies = bodies
 
     def forward(self, *args: Any) -> Any:
-        return self.function(*args)
+        given = iter(args)
+        count = len(args) + len(self.bodies)
+        return self.function(*(self.bodies[one] if one in self.bodies else next(given) for one in range(count)))
 
 
 def _exported(
     function: Callable[..., Any], examples: Mapping[str, Any], part: str, *, is_decomposed: bool = False
 ) -> ExportedProgram:
+    arguments = list(called_with(examples).values())
+    bodies = {at: one for at, one in enumerate(arguments) if isinstance(one, FunctionType)}
+    # A tensor that two arguments share could not be told apart where the function writes to one of them.
+    given = tuple(
+        one.clone() if isinstance(one, torch.Tensor) else one for one in arguments if not isinstance(one, FunctionType)
+    )
+    if any(isinstance(one, BodyExample) for one in examples.values()):
+        # Torch fails when it tells why it traces control flow again, with other operands.
+        forget_traces()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            # A tensor that two arguments share could not be told apart where the function writes to one of them.
-            given = tuple(one.clone() if isinstance(one, torch.Tensor) else one for one in examples.values())
-            program = torch.export.export(_Function(function).eval(), given, strict=False)
+            program = torch.export.export(_Function(function, bodies).eval(), given, strict=False)
             is_written = any(map(writes, program.graph.nodes))
             return program.run_decompositions({}) if is_decomposed or is_written else program
     except Exception as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         what = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-        raise _unusable(part, f"torch.export failed: {what}", "call it with the examples to see the error") from error
+        raise unusable(part, f"torch.export failed: {what}", "call it with the examples to see the error") from error
 
 
 def _tensor_type(value: torch.Tensor, sizes: Mapping[int, str]) -> str:
@@ -398,6 +513,6 @@ def _tensor_type(value: torch.Tensor, sizes: Mapping[int, str]) -> str:
     return f"{'bool' if value.dtype is torch.bool else shown(value.dtype)} [{dims}]"
 
 
-def _unusable(part: str, why: str, hint: str | None = None) -> UsageError:
+def unusable(part: str, why: str, hint: str | None = None) -> UsageError:
     what = {"match": "the pattern", "replace": "the replacement", "uses": "`uses`"}[part]
     return UsageError(Diagnostic(code="EK266", message=f"{what} cannot be part of a rule: {why}", hint=hint))

@@ -26,9 +26,11 @@ from exirkit.ir import (
     SealedSubgraphError,
     ShapeEnvGuardError,
     SubgraphEditor,
+    copy_graph_module,
     dim_order_from_stride,
     edge_operator,
     end_bytes,
+    graph_argument,
     handles_like,
     has_effect,
     infer_value,
@@ -315,11 +317,19 @@ class GraphBuilder:
         def here(one: Node) -> Any:
             return self.argument(copied[one])
 
+        if node.op == "get_attr":
+            module = graph_argument(node)
+            assert module is not None, "bodies read graphs, and no other attributes"
+            return self.editor.add_subgraph(copy_graph_module(module), str(node.target), before=self.before)
         target: Any = node.target
         args, kwargs = map_arg(node.args, here), map_arg(node.kwargs, here)
         made = self.editor.call(target, args, kwargs, before=self.before, origins=(*self.origins[:1], node))
         self.made.append(made)
         return made
+
+    def around(self, node: Node) -> Node:
+        """Return what stands here for a constant of the program."""
+        return node
 
     def inside(self, editor: GraphEditor, before: Node, hand: Callable[[Node], Node]) -> GraphBuilder:
         """Return a builder for a body of control flow.
@@ -376,6 +386,10 @@ class _BodyBuilder(GraphBuilder):
         )
         self.outer = outer
         self.hand = hand
+
+    def around(self, node: Node) -> Node:
+        """Return what stands here for a constant of the program: it is handed in."""
+        return self.hand(self.outer.around(node))
 
     def _constant(
         self, tensor: torch.Tensor, store_as: tuple[InputKind, bool] = (InputKind.CONSTANT_TENSOR, True)

@@ -80,7 +80,7 @@ class _Made:
         self.values = [one.meta["val"] for one in results]
         end.args = (results[0] if is_single else tuple(results),)
         for node in reversed(self.graph.nodes):
-            if node.op == "call_function" and not node.users:
+            if node.op in ("call_function", "get_attr") and not node.users:
                 self.graph.erase_node(node)
 
     def _hand(self, outer: GraphBuilder, extra: dict[Node, None], end: Node, stored: Node) -> Node:

@@ -26,7 +26,9 @@ from exirkit.patterns.syntax.expressions import (
 )
 from exirkit.patterns.syntax.programs import ProgramCalls, Scope
 from exirkit.patterns.syntax.terms import (
+    Applied,
     Attributed,
+    Body,
     Call,
     Chain,
     Element,
@@ -34,6 +36,7 @@ from exirkit.patterns.syntax.terms import (
     Item,
     Literal,
     OperatorCall,
+    Parameter,
     Place,
     Splat,
     Symbol,
@@ -52,7 +55,7 @@ class Mismatch:
 
     Attributes:
         kind: `operator`, `literal`, `default`, `dtype`, `shape`, `elements`, `qualifier`, `type`, `repeated`, `size`,
-            `list`, `result`, `argument`, `guard`, `users`, `unless` or `replacement`.
+            `list`, `result`, `argument`, `body`, `effects`, `guard`, `users`, `unless` or `replacement`.
         message: What is wrong, in a few words.
         expected: What the rule asks for.
         found: What is there.
@@ -198,6 +201,18 @@ def _users(rule: CompiledRule, stop: Failure, facts: ProgramFacts) -> Mismatch:
     return Mismatch("every user", message, which, described(stop.value, facts), text, _place(stop, text))
 
 
+def _body(rule: CompiledRule, stop: Failure, facts: ProgramFacts) -> Mismatch:
+    return _plain(rule, stop, facts, "body", f"{_argument(rule, stop)} is another body")
+
+
+def _applied(rule: CompiledRule, stop: Failure, facts: ProgramFacts) -> Mismatch:
+    return _plain(rule, stop, facts, "body", f"{stop.term.function.name} would stand for more than the pattern says")
+
+
+def _parameter(rule: CompiledRule, stop: Failure, facts: ProgramFacts) -> Mismatch:
+    return _plain(rule, stop, facts, "body", f"a body reads something else than {stop.term.name} here")
+
+
 def _literal(rule: CompiledRule, stop: Failure, facts: ProgramFacts) -> Mismatch:
     term = stop.term
     kind = "default" if term.is_default else "literal"
@@ -214,6 +229,8 @@ def _call(rule: CompiledRule, stop: Failure, facts: ProgramFacts) -> Mismatch:
     found = described(stop.value, facts)
     if stop.reason.endswith("is another value"):
         return _repeated(rule, stop, facts, term.name)
+    if stop.reason.startswith("bodies "):
+        return _plain(rule, stop, facts, "effects", "its bodies do more than to compute values")
     if "matched already" in stop.reason:
         found += ", which stands for another call of the pattern"
     wanted = name_of(term.op) if isinstance(term, Call) else stop.reason
@@ -235,8 +252,10 @@ def _about_user(rule: CompiledRule, term: Any) -> str | None:
 
 def _variable(rule: CompiledRule, stop: Failure, facts: ProgramFacts) -> Mismatch:
     name = stop.term.name
-    if stop.reason.endswith("is another value"):
+    if stop.reason.endswith(("is another value", "is another body")):
         return _repeated(rule, stop, facts, name)
+    if stop.reason.endswith("reads nothing but its operands"):
+        return _plain(rule, stop, facts, "body", f"{_argument(rule, stop)} reads something else, or has an effect")
     variable = rule.variables[name]
     text = rule.texts.vars[name]
     value = stop.value.meta.get("val") if isinstance(stop.value, Node) else stop.value
@@ -303,10 +322,13 @@ AT_A_TERM: dict[type, Callable[[CompiledRule, Failure, ProgramFacts], Mismatch]]
     Variable: _variable,
     Call: _call,
     OperatorCall: _call,
+    Parameter: _parameter,
     Symbol: _size,
     ListTerm: _list,
     Item: _result,
+    Applied: _applied,
     Attributed: _attribute,
+    Body: _body,
     Chain: _chain,
     Through: _through,
     Splat: _list,
@@ -321,9 +343,6 @@ EXPLAINED_ELSEWHERE: dict[str, str] = {
     "Computed": "it is compared as a condition",
     "Anything": "it fits everything",
     "Each": "its elements, and the list that it stands in, are compared",
-    "Body": "what is expected of a body is reported as the matcher says it",
-    "Applied": "it fits all calls that are left in a body; what they may not reach is reported as the matcher says it",
-    "Parameter": "another value of the body is reported as the matcher says it",
     "Rest": "the call before it is compared",
 }
 """Terms at which no match fails, and what does instead."""

@@ -1,7 +1,8 @@
 """Matching calls of control flow: their operands in any order, and what their bodies compute.
 
 The order of operands means nothing: bodies are given them under other names. So named operands are sought among all of
-a list, and what is carried keeps its results with it.
+a list, and what is carried keeps its results with it. Lowering makes operands of the numbers in bodies: those that a
+pattern does not name are numbers of the bodies again.
 """
 
 from __future__ import annotations
@@ -9,14 +10,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import getitem
 from typing import TYPE_CHECKING, Any
 
 from torch.fx import Graph, Node
 
 from exirkit.ir import control_flow_call, graph_argument, is_pure, results_of_graph, same_argument
+from exirkit.patterns.functions.graph import GraphFacts
+from exirkit.patterns.matching.arguments import constant_behind
 from exirkit.patterns.matching.state import Matcher, State, Then
 from exirkit.patterns.operators.arguments import behind
 from exirkit.patterns.operators.control_flow import BodyBuilder, ControlFlow, distributed
+from exirkit.patterns.operators.table import name_of
 from exirkit.patterns.syntax.terms import Applied, Body, Call, Parameter, Splat, Variable
 from exirkit.patterns.syntax.terms import Sequence as ListTerm
 from exirkit.patterns.types.variable import admit
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
     from exirkit.patterns.matching.matcher import PatternCompiler
 
 _MOST_NAMED = 3
+_MOST_SHOWN = 4
 _MOST_ORDERS = 720
 
 
@@ -41,11 +47,13 @@ class MatchedBody:
         returned: The results, nodes or plain values.
         inputs: Nodes whose values are given.
         nodes: What is computed, in order.
+        numbers: Inputs that stand for constants of the graph around, with these.
     """
 
     returned: tuple[Any, ...]
     inputs: tuple[Node, ...]
     nodes: tuple[Node, ...]
+    numbers: tuple[tuple[Node, Node], ...] = ()
 
     @property
     def values(self) -> list[Any]:
@@ -55,7 +63,9 @@ class MatchedBody:
     def results(self, builder: BodyBuilder, args: Sequence[Any]) -> list[Any]:
         """Return the results for arguments; the calls are made again."""
         copied: dict[Node, Any] = dict(zip(self.inputs, args, strict=True))
-        copy: Any = getattr(builder, "copy")  # noqa: B009
+        graph_builder: Any = builder
+        copied |= {inner: graph_builder.around(outer) for inner, outer in self.numbers}
+        copy = graph_builder.copy
         for node in self.nodes:
             copied[node] = copy(node, copied)
         return [copied[one] if isinstance(one, Node) else one for one in self.returned]
@@ -65,6 +75,8 @@ class MatchedBody:
         if len(self.inputs) != len(other.inputs) or len(self.nodes) != len(other.nodes):
             return False
         known = dict(zip(self.inputs, other.inputs, strict=True))
+        standing = {outer: inner for inner, outer in other.numbers}
+        known |= {inner: standing[outer] for inner, outer in self.numbers if outer in standing}
         for one, another in zip(self.inputs, other.inputs, strict=True):
             if str(one.meta.get("val")) != str(another.meta.get("val")):
                 return False
@@ -73,14 +85,22 @@ class MatchedBody:
         )
 
     def __str__(self) -> str:
-        return f"{len(self.nodes)} calls"
+        called = [one.target for one in self.nodes if one.op == "call_function" and one.target is not getitem]
+        names = [name_of(one) if hasattr(one, "_schema") else str(one) for one in called]
+        more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
+        return f"{', '.join(names[:_MOST_SHOWN])}{more}" if names else "no calls"
 
 
 def _is_same(one: Any, other: Any, known: dict[Node, Node]) -> bool:
     if isinstance(one, Node):
         if one in known:
             return known[one] is other
-        if not isinstance(other, Node) or one.op != other.op or one.target is not other.target:
+        if not isinstance(other, Node) or one.op != other.op:
+            return False
+        if one.op == "get_attr":
+            mine, theirs = graph_argument(one), graph_argument(other)
+            return mine is not None and theirs is not None and _is_same_graph(mine.graph, theirs.graph)
+        if one.target is not other.target:
             return False
         if one.op != "call_function" or not _is_same((one.args, one.kwargs), (other.args, other.kwargs), known):
             return False
@@ -97,15 +117,30 @@ def _is_same(one: Any, other: Any, known: dict[Node, Node]) -> bool:
     return same_argument(one, other)
 
 
-def part_of(returned: Sequence[Any], inputs: Sequence[Node], demanded: Sequence[Node]) -> MatchedBody | None:
-    """Return the part of a graph between inputs and results; None if it needs more, or does not need what is demanded.
+def _is_same_graph(one: Graph, other: Graph) -> bool:
+    """Whether two graphs of control flow make the same calls."""
+    parts = [
+        part_of(results_of_graph(graph), list(graph.find_nodes(op="placeholder")), (), {}) for graph in (one, other)
+    ]
+    mine, theirs = parts
+    return isinstance(mine, MatchedBody) and isinstance(theirs, MatchedBody) and mine.is_same(theirs)
+
+
+def part_of(
+    returned: Sequence[Any], inputs: Sequence[Node], demanded: Sequence[Node], numbers: Mapping[Node, Node]
+) -> MatchedBody | Node:
+    """Return the part of a graph between inputs and results.
+
+    Instead of it, what it needs as well, or what is demanded and it does not need.
 
     Args:
         returned: The results.
         inputs: What is given.
         demanded: Those of the inputs that it has to use.
+        numbers: Constants of the graph around by what stands for them; what is not given of them may be used as well.
     """
     given = frozenset(inputs)
+    used: dict[Node, Node] = {}
     found: dict[Node, None] = {}
     pending = [one for one in returned if isinstance(one, Node)]
     met: set[Node] = set()
@@ -113,19 +148,26 @@ def part_of(returned: Sequence[Any], inputs: Sequence[Node], demanded: Sequence[
         node = pending.pop()
         if node in given:
             met.add(node)
+        elif node in numbers:
+            used[node] = numbers[node]
         elif node not in found:
-            if node.op != "call_function" or not is_pure(node):
-                return None
+            if (node.op != "call_function" and graph_argument(node) is None) or not is_pure(node):
+                return node
             found[node] = None
             pending += node.all_input_nodes
-    if not met.issuperset(demanded):
-        return None
-    return MatchedBody(tuple(returned), tuple(inputs), tuple(sorted(found)))
+    for node in demanded:
+        if node not in met:
+            return node
+    return MatchedBody(tuple(returned), tuple(inputs), tuple(sorted(found)), tuple(used.items()))
 
 
 @dataclass
 class _Met:
-    """A call that is being matched: its operands and the graphs of its bodies, and the order of its operands."""
+    """A call that is being matched: its operands and the graphs of its bodies, and the order of its operands.
+
+    Attributes:
+        orders: By list, the places of those of its operands that the pattern names.
+    """
 
     node: Node
     predicate: Any
@@ -136,10 +178,18 @@ class _Met:
     def inputs(self, graph: Graph) -> list[Node]:
         """Return the placeholders of a body in the order of the operands."""
         placeholders, start, found = list(graph.find_nodes(op="placeholder")), 0, list[Node]()
-        for order in self.orders:
+        for order, operands in zip(self.orders, self.lists, strict=True):
             found += [placeholders[start + one] for one in order]
-            start += len(order)
+            start += len(operands)
         return found
+
+    def numbers(self, graph: Graph, facts: GraphFacts) -> dict[Node, Node]:
+        """Return constants of no dimension that every body is handed, by what stands for them in one."""
+        last = self.lists[-1]
+        placeholders = list(graph.find_nodes(op="placeholder"))
+        handed = zip(placeholders[len(placeholders) - len(last) :], last, strict=True)
+        known = _numbers(facts)
+        return {inner: known.get(outer, outer) for inner, outer in handed if _is_number(outer, facts)}
 
     def returned(self, graph: Graph, op: ControlFlow, name: str) -> list[Any]:
         """Return the results of a body in the order of the operands that they stand for."""
@@ -150,6 +200,33 @@ class _Met:
         """Return the places of results in the order of the operands that they stand for."""
         carried = list(self.orders[0]) if op.carried else []
         return [*carried, *range(len(carried), count)]
+
+
+class _FactsInBody:
+    """Facts about nodes of a body: constants are those that it is handed."""
+
+    def __init__(self, facts: GraphFacts, numbers: Mapping[Node, Node]) -> None:
+        self._facts = facts
+        self.numbers = numbers
+
+    def is_constant(self, x: Any) -> bool:
+        """Whether the value of a node is known."""
+        return x in self.numbers
+
+    def value(self, x: Any) -> Any:
+        """Return the tensor behind a constant."""
+        return self._facts.value(self.numbers[x]) if x in self.numbers else None
+
+    def is_kind(self, x: Any, kind: str) -> bool:
+        """Whether a node is what a qualifier says."""
+        return x in self.numbers and self._facts.is_kind(self.numbers[x], kind)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._facts, name)
+
+
+def _numbers(facts: GraphFacts) -> Mapping[Node, Node]:
+    return facts.numbers if isinstance(facts, _FactsInBody) else {}
 
 
 def _parts_of_run(compiler: PatternCompiler, term: Call, holder: list[_Met], then: Then) -> Then:
@@ -171,7 +248,9 @@ def compile_run(compiler: PatternCompiler, term: Call, then: Then) -> Matcher:
     chain = _parts_of_run(compiler, term, holder, then)
 
     def met_in_some_order(met: _Met, state: State) -> bool:
-        for orders in _orders(term, op, met):
+        is_tried = False
+        for orders in _orders(term, op, met, state.facts):
+            is_tried = True
             met.orders = orders
             state.names[order_key(term)] = met.order(op, len(met.node.meta.get("val") or ()))
             holder.append(met)
@@ -181,12 +260,16 @@ def compile_run(compiler: PatternCompiler, term: Call, then: Then) -> Matcher:
             finally:
                 holder.pop()
         state.names.pop(order_key(term), None)
+        if not is_tried:
+            given = [one for listed in met.lists for one in listed]
+            state.fail("as many operands as the pattern names", given, term.arguments[op.lists[-1]])
         return False
 
     def match(value: Any, state: State) -> bool:
         met = _met(value, op) if isinstance(value, Node) and value not in state.nodes else None
         if met is None:
-            return state.fail(f"{op} of bodies without effects is expected", value, term)
+            is_run = isinstance(value, Node) and value.target is op.target
+            return state.fail(_NO_EFFECTS if is_run else f"{op} is expected", value, term)
         state.nodes.append(value)
         state.terms[key] = value
         if name is not None:
@@ -202,37 +285,47 @@ def compile_run(compiler: PatternCompiler, term: Call, then: Then) -> Matcher:
     return match
 
 
+_NO_EFFECTS = "bodies without effects"
+
+
 def _met(node: Node, op: ControlFlow) -> _Met | None:
     call = control_flow_call(node) if node.op == "call_function" and node.target is op.target else None
     if call is None or not is_pure(node):
         return None
     graphs = tuple(one.graph for one in call.subgraphs)
-    if any(graph_argument(inner) is not None for one in graphs for inner in one.find_nodes(op="get_attr")):
-        return None
     roles = {"operands": call.shared, "shared": call.shared, "carried": call.carried, "sliced": call.sliced}
     return _Met(node, call.predicate, tuple(tuple(roles[one]) for one in op.lists), graphs)
 
 
-def _orders(term: Call, op: ControlFlow, met: _Met) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Yield the orders of operands in which those that the pattern names stand where it names them."""
+def _orders(term: Call, op: ControlFlow, met: _Met, facts: GraphFacts) -> Iterator[tuple[tuple[int, ...], ...]]:
+    """Yield the orders of operands in which those that the pattern names stand where it names them.
+
+    Numbers that the bodies are handed and that the pattern does not name are no operands: they are in the bodies.
+    """
     choices: list[list[tuple[int, ...]]] = []
     for name, operands in zip(op.lists, met.lists, strict=True):
         given = term.arguments[name]
-        plain = list(range(len(operands)))
+        places = range(len(operands))
+        numbers = {one for one in places if _is_number(operands[one], facts)} if name == op.lists[-1] else set()
         if not isinstance(given, ListTerm):
-            choices.append([tuple(plain)])
+            choices.append([tuple(one for one in places if one not in numbers)])
             continue
         splat = next((at for at, one in enumerate(given.items) if isinstance(one, Splat)), None)
         named = len(given.items) - (splat is not None)
-        if len(plain) < named or (splat is None and len(plain) != named) or named > _MOST_NAMED:
+        if len(operands) < named or named > _MOST_NAMED:
             return
         front = named if splat is None else splat
         made: list[tuple[int, ...]] = []
-        for chosen in itertools.islice(itertools.permutations(plain, named), _MOST_ORDERS):
-            rest = [one for one in plain if one not in chosen]
-            made.append((*chosen[:front], *rest, *chosen[front:]))
+        for chosen in itertools.islice(itertools.permutations(places, named), _MOST_ORDERS):
+            rest = [one for one in places if one not in chosen and one not in numbers]
+            if not rest or splat is not None:
+                made.append((*chosen[:front], *rest, *chosen[front:]))
         choices.append(made)
     yield from itertools.product(*choices)
+
+
+def _is_number(operand: Any, facts: GraphFacts) -> bool:
+    return isinstance(operand, Node) and constant_behind(operand, facts) is not None
 
 
 def _of_list(matcher: Matcher, holder: list[_Met], index: int) -> Then:
@@ -263,9 +356,9 @@ def _whole_body(
     def whole(state: State) -> bool:
         met = holder[-1]
         graph = met.graphs[index]
-        found = part_of(met.returned(graph, op, name), met.inputs(graph), ())
-        if found is None:
-            return state.fail(f"{name} computes more than values", None, given)
+        found = part_of(met.returned(graph, op, name), met.inputs(graph), (), met.numbers(graph, state.facts))
+        if isinstance(found, Node):
+            return state.fail(f"{name} reads nothing but its operands", found, given)
         return _bind(compiler, given, found, state, then)
 
     return whole
@@ -275,17 +368,18 @@ def _described_body(
     compiler: PatternCompiler, op: ControlFlow, given: Body, index: int, holder: list[_Met], then: Then
 ) -> Then:
     name = op.bodies[index]
-    outside: list[list[Node]] = []
+    outside: list[tuple[list[Node], GraphFacts]] = []
     keys = [one.key for one in given.parameters]
 
     def leave(state: State) -> bool:
         """Go on outside of the body; its nodes and parameters are not those of the graph around."""
-        inside, state.nodes = state.nodes, outside.pop()
+        inside, around = (state.nodes, state.facts), outside.pop()
+        state.nodes, state.facts = around
         bound = {key: state.names.pop(key) for key in (*keys, given.scope)}
         if then(state):
             return True
-        outside.append(state.nodes)
-        state.nodes = inside
+        outside.append(around)
+        state.nodes, state.facts = inside
         state.names.update(bound)
         return False
 
@@ -308,11 +402,11 @@ def _described_body(
         for key, place in zip(keys, places, strict=True):
             state.names[key] = [inputs[one] for one in place] if isinstance(place, list) else inputs[place]
         state.names[given.scope] = graph
-        outside.append(state.nodes)
-        state.nodes = []
+        outside.append((state.nodes, state.facts))
+        state.nodes, state.facts = [], _FactsInBody(state.facts, met.numbers(graph, state.facts))
         if result(returned if is_list else returned[0], state):
             return True
-        state.nodes = outside.pop()
+        state.nodes, state.facts = outside.pop()
         for key in (*keys, given.scope):
             state.names.pop(key, None)
         return False
@@ -329,7 +423,10 @@ def compile_parameter(compiler: PatternCompiler, term: Parameter, then: Then) ->
             is_same = isinstance(value, list | tuple) and len(value) == len(known) and all(map(_is_it, value, known))
         else:
             is_same = _is_it(value, known)
-        return (is_same or state.fail(f"{term.name} is expected", value, term)) and then(state)
+        if not is_same:
+            what = "nothing" if known == [] else ", ".join(map(str, known if isinstance(known, list) else [known]))
+            return state.fail(f"{term.name}, which stands for {what}", value, term)
+        return then(state)
 
     return match
 
@@ -345,9 +442,9 @@ def compile_applied(compiler: PatternCompiler, term: Applied, then: Then) -> Mat
 
     def finish(state: State) -> bool:
         returned, inputs, demanded = holder[-1]
-        found = part_of(returned, inputs, demanded)
-        if found is None:
-            return state.fail(f"{term.function.name} would need other values too", None, term)
+        found = part_of(returned, inputs, demanded, _numbers(state.facts))
+        if isinstance(found, Node):
+            return state.fail(f"{term.function.name} reads all that it is given here, and nothing else", found, term)
         return _bind(compiler, term.function, found, state, then)
 
     step: Then = finish

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from exirkit.patterns.operators.control_flow import BodyBuilder, distributed
 from exirkit.patterns.syntax.expressions import Compiled, ExpressionCompiler, ExpressionError, Names, OwnNames
 from exirkit.patterns.syntax.replacement_words import BUILDER
-from exirkit.patterns.syntax.terms import Applied, Body, Call, OperatorCall, Parameter, Splat, Term, Variable, walk
+from exirkit.patterns.syntax.terms import Applied, Body, Call, OperatorCall, Parameter, Splat, Term, Variable, children, walk
 from exirkit.patterns.syntax.terms import Sequence as ListTerm
 from exirkit.patterns.types.bodies import BodyVariable, OperandsVariable, gives_one
 from exirkit.patterns.types.tensors import TensorListVariable, TensorVariable
@@ -50,7 +50,8 @@ def parse_body(parser: PatternParser, node: ast.Lambda) -> Body:
 
 
 def _check_body(parser: PatternParser, node: ast.Lambda, body: Body) -> None:
-    for term in walk(body.result):
+    known = {one.key for one in body.parameters}
+    for term in _within(body):
         what = type(term).__name__.lower()
         if isinstance(term, Variable) and isinstance(
             parser.scope.variables.get(term.name), TensorVariable | TensorListVariable | OperandsVariable
@@ -61,19 +62,33 @@ def _check_body(parser: PatternParser, node: ast.Lambda, body: Body) -> None:
             )  # fmt: skip
         if not isinstance(term, _ALLOWED):
             raise parser.fail(f"a body cannot have {what} in it", node, code="EK238", hint=_FORM)
-        if isinstance(term, Call) and not hasattr(term.op, "overloadpacket") and hasattr(term.op, "bodies"):
-            raise parser.fail("a body of a pattern has no control flow in it", node, code="EK238", hint=_FORM)
+        if isinstance(term, Parameter) and term.key not in known:
+            raise parser.fail(
+                f"{term.name} is a parameter of the body around", node,
+                code="EK238", hint="name it among the operands, and give the lambda a parameter for it",
+            )  # fmt: skip
         if isinstance(term, Parameter) and term is body.rest and not _is_spread(term, body.result):
             raise parser.fail(f"{term.name} stands for several values: write *{term.name}", node, code="EK238")
+
+
+def _within(body: Body) -> Iterator[Any]:
+    """Yield the terms of a body; bodies of control flow in it are described by themselves."""
+    pending: list[Any] = [body.result]
+    while pending:
+        one = pending.pop()
+        yield one
+        if not isinstance(one, Body):
+            pending += children(one)
 
 
 _ALLOWED: tuple[type, ...] = ()
 
 
 def _allow() -> tuple[type, ...]:
-    from exirkit.patterns.syntax.terms import Anything, Computed, Literal, Symbol
+    from exirkit.patterns.syntax.terms import Anything, Computed, Item, Literal, Symbol
 
-    return Parameter, Applied, Call, OperatorCall, ListTerm, Splat, Variable, Anything, Computed, Literal, Symbol
+    values = Parameter, Applied, Call, OperatorCall, Item, Body
+    return *values, ListTerm, Splat, Variable, Anything, Computed, Literal, Symbol
 
 
 _ALLOWED = _allow()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
 import torch
 from tests.patterns.exported_programs import exported, targets
+from torch._higher_order_ops.while_loop import while_loop
 
 from exirkit import ChangeInterface, to_edge
 from exirkit.ir import GraphEditor, UsageError, copy_program
 from exirkit.passes import decomposition_passes, run_passes
-from exirkit.patterns import RuleEngine, check_book, parse_book, trace_rule
+from exirkit.patterns import BodyExample, RuleEngine, check_book, parse_book, trace_rule
 
 X = torch.ones(2, 3)
 DECIDED = {"softmax_dim": "exact", "mul_other": "any", "new_softmax_dim": "exact", "new_mul_other": "mul_other"}
@@ -344,3 +346,76 @@ def test_a_pattern_about_a_value_computes_nothing() -> None:
         trace_rule(torch.abs, torch.abs, {"x": X}, rule_id="mine.value", root="input")
     with pytest.raises(UsageError, match="has one argument, a tensor"):
         trace_rule(same, torch.abs, {"x": X, "k": 2}, rule_id="mine.value", root="input")
+
+
+# Bodies of control flow
+
+YES = torch.tensor(True)
+BODIES = {"xs": BodyExample("operands"), "f": BodyExample("body"), "g": BodyExample("body")}
+LOOP = {"a": X, "xs": BodyExample("operands"), "hs": BodyExample("operands"), "c": BodyExample("condition"),
+        "f": BodyExample("body like xs"), "g": BodyExample("body like a")}  # fmt: skip
+
+
+def edge(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    return to_edge(program).exported_program()
+
+
+def test_rules_about_control_flow() -> None:
+    """Each is what one writes by hand, loads, and is right."""
+    made = trace_rule(
+        lambda p, x, xs, f, g: torch.cond(
+            p, lambda x, *v: f(x.tanh(), *v), lambda x, *v: g(x.tanh() * 2.5, *v), (x, *xs)
+        ),
+        lambda p, x, xs, f, g: torch.cond(p, f, lambda x, *v: g(x * 2.5, *v), (x.tanh(), *xs)),
+        {"p": YES, "x": X, **BODIES},
+        rule_id="mine.common", decide={"mul_other": "exact", "new_mul_other": "exact"}, lower=edge,
+    )  # fmt: skip
+    tanh = "aten.tanh.default(in_0)"
+    assert made.rule.vars == {"p": "bool []", "x": "f32 [N, K]", "xs": "operands", "f": "body", "g": "body"}
+    assert made.rule.match == (
+        f"return *higher_order.cond(p, lambda in_0, *rest: f({tanh}, *rest), "
+        f"lambda in_0, *rest: g(aten.mul.Tensor({tanh}, 2.5), *rest), [x, *xs])\n"
+    )
+    carried = trace_rule(
+        lambda a, xs, hs, c, f, g: tuple(
+            while_loop(lambda x, *v: c(*v, *hs), lambda x, *v: (g(x, *v, *hs), *f(*v, *hs)), (a, *xs))[1:]
+        ),
+        lambda a, xs, hs, c, f, g: tuple(while_loop(lambda *v: c(*v, *hs), lambda *v: f(*v, *hs), tuple(xs))),
+        LOOP, rule_id="mine.carried",
+    )  # fmt: skip
+    assert carried.rule.match == (
+        "_, *others = higher_order.while_loop(lambda in_0, *rest: c(*rest), "
+        "lambda in_0, *rest: [g(in_0, *rest), *f(*rest)], [a, *xs], hs)\nreturn *others\n"
+    )
+    assert carried.rule.replace == "return *higher_order.while_loop(c, f, xs, hs)\n"
+    two = trace_rule(
+        lambda p, x: torch.cond(p, lambda x: (x.tanh(), x.sin()), lambda x: (x.cos(), x.exp()), (x,))[::-1],
+        lambda p, x: (torch.where(p, x.sin(), x.exp()), torch.where(p, x.tanh(), x.cos())),
+        {"p": YES, "x": X}, rule_id="mine.two",
+    )  # fmt: skip
+    assert two.rule.match.endswith("return result_2, result\n")
+    for one in (made, carried, two):
+        parse_book(one.text).require_valid()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement", "code", "said"),
+    [
+        (lambda p, xs, f: torch.cond(p, lambda *v: f(v[0]), f, tuple(xs)), torch.abs, "EK266", "takes rest apart"),
+        (lambda x, f: f(x), torch.abs, "EK266", "applied outside of bodies"),
+        (lambda p, x, f: torch.cond(p, lambda x: (lambda y: f(y * y))(x.cos()), f, (x,)), torch.abs, "EK266",
+         "uses what aten.cos.default computes twice"),
+        (lambda a, xs, hs, c, f: tuple(
+            while_loop(lambda *v: c(*v, *hs), lambda *v: (*f(*v, *hs), v[-1].clone()), (*xs, a))
+         ), torch.abs, "EK266", "another operand between"),
+        (lambda p, x, g: torch.cond(p, g, g, (x,)), torch.abs, "EK256", "is like q"),
+    ],
+)  # fmt: skip
+def test_bodies_that_cannot_be_in_rules(pattern: Any, replacement: Any, code: str, said: str) -> None:
+    known = {**LOOP, "p": YES, "x": X, "g": BodyExample("body like q")}
+    known["f"] = LOOP["f"] if "hs" in inspect.signature(pattern).parameters else BODIES["f"]
+    examples = {name: known[name] for name in inspect.signature(pattern).parameters}
+    with pytest.raises(UsageError) as error:
+        trace_rule(pattern, replacement, examples, rule_id="it")
+    assert error.value.diagnostics[0].code == code
+    assert said in error.value.diagnostics[0].message

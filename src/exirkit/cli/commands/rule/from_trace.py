@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 _TENSOR = re.compile(r"(?:(?P<kind>const|param|buffer) +)?(?P<dtype>[a-z]+\d*) *\[(?P<sizes>[\d, ]*)\]")
+_BODY = re.compile(r"body( like [A-Za-z_]\w*)?|condition|operands")
 _DTYPES = {
     "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "bool": "bool", "u8": "uint8",
     "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
@@ -90,7 +91,9 @@ def from_trace(
     ] = None,
     examples: Annotated[
         list[str] | None,
-        typer.Option("--example", metavar="NAME=VALUE", help="x='f32 [2, 3]', w='const f32 [3]', alpha=0.25"),
+        typer.Option(
+            "--example", metavar="NAME=VALUE", help="x='f32 [2, 3]', w='const f32 [3]', alpha=0.25, f=body, xs=operands"
+        ),
     ] = None,
     decide: Annotated[
         list[str] | None,
@@ -218,7 +221,11 @@ def _example(name: str, text: str) -> tuple[Any, str | None]:
     """Return the value of an example, and the qualifier of a tensor."""
     import torch
 
+    from exirkit.patterns import BodyExample
+
     found = _TENSOR.fullmatch(text)
+    if _BODY.fullmatch(text):
+        return BodyExample(text), None
     if found is not None and found["dtype"] in _DTYPES:
         sizes = [int(one) for one in found["sizes"].split(",") if one.strip()]
         if prod(sizes) <= _LARGEST_EXAMPLE:
