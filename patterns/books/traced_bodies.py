@@ -211,7 +211,7 @@ def _parts_of_results(
 
 
 def _write_results(writer: Writer, node: Node, text: str, parts: Sequence[Spread | None]) -> None:
-    taken = {one.args[1]: one for one in node.users if one in writer.uses}
+    taken = {cast("int", one.args[1]): one for one in node.users if one in writer.uses}
     is_list = len(parts) > 1 or parts[0] is not None
     returned = [one for one in writer.roots if one in taken.values()]
     if is_list and returned == [taken.get(index) for index in range(len(parts))] and _all_users(returned) == 1:
