@@ -12,6 +12,7 @@ from tests.diagnostics.provocation import provokes
 from exirkit import ApplyRules, to_edge
 from exirkit.ir import Diagnostic, GraphEditor, copy_program
 from exirkit.patterns import (
+    BodyExample,
     RuleEngine,
     bind_pattern_to_op,
     bisect_rewrites,
@@ -68,6 +69,11 @@ def books_of_one_name(_: Path) -> object:
 @provokes("EK264")
 def literal_of_a_trace(_: Path) -> object:
     return parse_book(BOOK.replace("(x), 0)", "(x), DECIDE(new_clamp_min_min, 0))"), "book.yaml").found
+
+
+@provokes("EK256")
+def body_like_nothing(_: Path) -> object:
+    return trace_rule(torch.relu, torch.abs, {"f": BodyExample("body like y")}, rule_id="my-rule")
 
 
 @provokes("EK265")
