@@ -167,4 +167,6 @@ def _power_of_tensors(calls: EdgeCalls, node: Node) -> Node:
 
 
 def _of_dtype(calls: EdgeCalls, value: Any, dtype: torch.dtype) -> Node:
-    return calls.cast(value, dtype) if isinstance(value, Node) else calls(aten.full.default, [], value, dtype=dtype)
+    if isinstance(value, Node) and isinstance(value.meta["val"], torch.Tensor):
+        return calls.cast(value, dtype)
+    return calls(aten.full.default, [], value, dtype=dtype)
