@@ -41,10 +41,10 @@ _HEAD = """# Lowering of architectures
 
 {count} architectures of transformers, timm and torchvision, lowered at `-O1` and `-O2`. torch decomposed **{falling}**
 of them as a whole, which takes several times as long as decomposing node by node
-([how the chain works](../explanation/how_the_chain_works.md#decomposition)). An arena at `-O2` is at most **{arena:.2f}** times
-the one at `-O1`, the median is {median_arena:.2f}. Lowering takes {per_node:.2f} ms of CPU time per exported node at
-`-O1`, and {factor:.1f} times that at `-O2` (medians of one run on a loaded machine with two cores; loading is not
-counted, first uses are).
+([how the chain works](../explanation/how_the_chain_works.md#decomposition)). An arena at `-O2` is at most
+**{arena:.2f}** times the one at `-O1`, the median is {median_arena:.2f}. Lowering takes
+{per_node:.2f} ms of CPU time per exported node at `-O1`, and {factor:.1f} times that at `-O2` (medians of one run on a
+loaded machine with two cores; loading is not counted, first uses are).
 
 `python -m benchmarks.architectures.lowering` makes this page. [Architectures](architectures.md) says what the programs
 compute.
