@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from exirkit.ir import deprecated_names
 
-from .analysis import live_nbytes as live_nbytes
+from .analysis import LiveBytes as LiveBytes
 from .analysis import peak_nbytes as peak_nbytes
 from .analysis import planned_nbytes as planned_nbytes
 from .config.lowering_config import ConstraintBasedSymShapeEvalPass as ConstraintBasedSymShapeEvalPass
