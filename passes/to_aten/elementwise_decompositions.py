@@ -61,7 +61,7 @@ def sum_of_products(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float
 
 def _added(addend: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
     scaled = product if alpha == 1 else product * alpha
-    # Times zero, it is not looked at, also where it is NaN.
+    # Times zero, it does not count, also where it is NaN.
     if beta == 0:
         return scaled
     return (addend if beta == 1 else addend * beta) + scaled
