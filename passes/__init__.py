@@ -82,6 +82,7 @@ from .legalize.dtypes import LegalizeDtypes as LegalizeDtypes
 from .legalize.dtypes import LegalizeReport as LegalizeReport
 from .legalize.dtypes import parse_dtype_policy as parse_dtype_policy
 from .legalize.dtypes import read_dtype_policy as read_dtype_policy
+from .legalize.operators import LegalizeArguments as LegalizeArguments
 from .legalize.operators import LegalizePadding as LegalizePadding
 from .legalize.operators import LegalizeScaledSums as LegalizeScaledSums
 from .legalize.operators import LegalizeSplits as LegalizeSplits

@@ -55,6 +55,44 @@ class LegalizeEmpties(CallLegalization):
         return 0 in sizes if all(type(size) is int for size in sizes) else False
 
 
+class LegalizeArguments(CallLegalization):
+    """Give kernels that reject arguments others that mean the same.
+
+    - A single number has no dims, but `0` and `-1` may be asked for: sums, means and cumulative sums of it.
+    - Indices of `gather` may be narrower than 64 bits.
+
+    Before: `%y = aten.sum.dim_IntList(%x_f32, [0])`
+    After: `%y = aten.sum.dim_IntList(%x_f32, [])`
+    """
+
+    name = "legalize-arguments"
+
+    def made(self, calls: EdgeCalls) -> Node:
+        """Make the call with other arguments."""
+        node = calls.node
+        source: Any
+        others: list[Any]
+        source, *others = node.args
+        if node.target is aten.gather.default:
+            return calls(aten.gather.default, source, others[0], calls.cast(others[1], torch.int64), **node.kwargs)
+        if node.target is aten.cumsum.default:
+            return calls.view(calls(aten.cumsum.default, calls.view(source, [1]), 0, **node.kwargs), [])
+        return calls(node.target, source, [], **node.kwargs)
+
+    @staticmethod
+    def concerns(node: Node) -> bool:
+        """Whether the pass would replace a node."""
+        if node.target is aten.gather.default:
+            index: Any = node.args[2]
+            return index.meta["val"].dtype is not torch.int64
+        if node.target is aten.cumsum.default:
+            return bool(node.meta["val"].ndim == 0)
+        if node.target not in (aten.sum.dim_IntList, aten.mean.dim):
+            return False
+        source: Any = node.args[0]
+        return source.meta["val"].ndim == 0 and bool(node.args[1])
+
+
 class LegalizeScaledSums(CallLegalization):
     """Multiply the second summand by `alpha` in a call of its own, where the first one has a single element.
 
@@ -335,6 +373,7 @@ _PASSES = (
     LegalizeSorts,
     LegalizeVolumes,
     LegalizeIntegers,
+    LegalizeArguments,
     LegalizeScaledSums,
     LegalizeSpecialValues,
     LegalizeSplits,

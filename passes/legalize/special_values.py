@@ -24,7 +24,6 @@ class LegalizeSpecialValues(CallLegalization):
     - `addmm` with `beta=0` ignores the addend, also where it is NaN or infinite: it is `mm`.
     - Quotients of floats rounded down are NaN for 0 / 0 and NaN / 0, and not infinite. Divisors that are stored, and of
       which none is 0, stay as they are.
-    - The cumulative sum of a single number is that number; the kernel rejects it.
     - A variance of no more elements than a correction beyond 1 is infinite, or NaN where all elements are equal.
 
     Not replaced: `max_pool2d` passes over NaN, which costs as much to find as the pooling itself.
@@ -51,9 +50,6 @@ class LegalizeSpecialValues(CallLegalization):
             return product if factor == 1 else calls(aten.mul.Scalar, product, factor)
         if node.target is aten.var.correction:
             return _variance_of_few(calls)
-        if node.target is aten.cumsum.default:
-            source, kind = calls.given("self", "dtype")
-            return calls.view(calls(aten.cumsum.default, calls.view(source, [1]), 0, dtype=kind), [])
         if node.target is aten.sign.default:
             (source,) = calls.given("self")
             is_positive, is_negative = (calls.cast(calls(one, source, 0), dtype) for one in (_GREATER, _LESS))
@@ -73,8 +69,6 @@ class LegalizeSpecialValues(CallLegalization):
         if target is aten.sign.default or target is aten.div.Tensor_mode:
             rounds_down = target is aten.sign.default or node.kwargs.get("rounding_mode") == "floor"
             return rounds_down and bool(node.meta["val"].dtype.is_floating_point)
-        if target is aten.cumsum.default:
-            return bool(node.meta["val"].ndim == 0)
         return target is aten.var.correction and _is_of_few(node)
 
 

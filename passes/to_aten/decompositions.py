@@ -12,7 +12,7 @@ from torch import Tensor
 
 from exirkit.ir import has_kernel
 
-from .elementwise_decompositions import ELEMENTWISE
+from .expressions import EXPRESSIONS
 
 _NEAREST = 1
 _BORDER, _REFLECTION = 1, 2
@@ -479,7 +479,7 @@ def bucket_of(values: Any, boundaries: Tensor, *, out_int32: bool = False, right
 def kth_value(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     """`aten.kthvalue`: the k-th least values along a dim, and where they are."""
     if x.dim() == 0:
-        return NotImplemented
+        return x.clone(), torch.zeros_like(x, dtype=torch.int64)
     values, indices = torch.sort(x, dim)
     chosen = [one.select(dim, k - 1) for one in (values, indices)]
     return tuple(one.unsqueeze(dim) if keepdim else one for one in chosen)
@@ -492,7 +492,9 @@ def median_of_all(x: Tensor) -> Any:
 
 def median_along(x: Tensor, dim: int, keepdim: bool = False) -> Any:
     """`aten.median.dim`: the middle elements along a dim, and where they are."""
-    if x.dim() == 0 or not isinstance(x.shape[dim], int) or x.shape[dim] < 1:
+    if x.dim() == 0:
+        return x.clone(), torch.zeros_like(x, dtype=torch.int64)
+    if not isinstance(x.shape[dim], int) or x.shape[dim] < 1:
         return NotImplemented
     size = x.shape[dim]
     values, indices = torch.sort(x, dim)
@@ -579,7 +581,7 @@ _BY_NAME: Mapping[tuple[str, str], Callable[..., Any]] = {
 
 def further_decompositions() -> dict[Any, Callable[..., Any]]:
     """Return the decompositions by operator; those of other libraries where they are imported."""
-    table = {**ELEMENTWISE, **_BY_OPERATOR}
+    table = {**EXPRESSIONS, **_BY_OPERATOR}
     for (name, overload), function in _BY_NAME.items():
         if has_kernel(f"{name}.{overload}" if overload else name):
             namespace, operator = name.split("::")

@@ -179,6 +179,52 @@ def test_operators_on_elements(official_runtime: OfficialRuntime) -> None:
 
     assert_runs(products, [[torch.randn(3, 4), torch.randn(4)]], official_runtime, levels=(0, 2))
 
+    def others(x: torch.Tensor, n: torch.Tensor, scalar: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            torch.addmv(n[:, 0], n, n[0], beta=2.9, alpha=-0.5),
+            torch.copysign(n > 0, x[0, :3]),
+            torch.copysign(n, -1.0),
+            torch.diagonal_scatter(x, x[1, :3] * 2, -1, 1, 0),
+            torch.diagonal_scatter(x[None, :, None], torch.full((1, 1, 2), 7.0), -1, 1, 3),
+            *torch.kthvalue(scalar, 1),
+            *torch.median(scalar, 0),
+            torch.masked_select(scalar, scalar > -99),
+            torch.take(scalar, n[0] * 0),
+            torch.take(x, n[1] - 1),
+            torch.narrow_copy(x, -1, 1, 2),
+            torch.unique(n > 0)[:2],
+            x.to("cpu", torch.float64, non_blocking=True, copy=True),
+        )
+
+    assert_runs(others, [[torch.randn(3, 4), torch.arange(9).view(3, 3) - 4, torch.tensor(2.5)]], official_runtime)
+
+
+@pytest.mark.executorch
+def test_circular_padding(official_runtime: OfficialRuntime) -> None:
+    """Torch's decomposition writes to views of its own result, so that what is not written is not a result."""
+
+    def padded(x: torch.Tensor, *pads: list[int]) -> tuple[torch.Tensor, ...]:
+        return tuple(torch.nn.functional.pad(x, pad, mode="circular") for pad in pads)
+
+    x = torch.randn(2, 3, 5, 4)
+    assert_runs(lambda x: padded(x[0], [1, 2], [3, 4], [0, 1], [-1, 2]), [[x[:, 0]]], official_runtime, tolerance=EXACT)
+    assert_runs(
+        lambda x: padded(x, [1, 2, 5, 0], [0, -1, 2, -3]), [[x]], official_runtime, tolerance=EXACT, levels=(0, 2)
+    )
+    layer = torch.nn.Conv2d(3, 2, 3, padding=2, padding_mode="circular")
+    assert_runs(layer, [[x]], official_runtime, levels=(0, 2))
+
+
+@pytest.mark.executorch
+def test_gradients_of_maxima(official_runtime: OfficialRuntime) -> None:
+    def gradients(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        values, places = torch.ops.aten.max_pool2d_with_indices(x, [3, 3], [1, 1], [1, 1])
+        backward = torch.ops.aten.max_pool2d_with_indices_backward
+        return backward(grad + values, x, [3, 3], [1, 1], [1, 1], [1, 1], False, places)
+
+    x = torch.randn(2, 3, 5, 4)
+    assert_runs(gradients, [[torch.randn_like(x), x], [torch.ones_like(x), -x]], official_runtime)
+
 
 @pytest.mark.executorch
 def test_shifts(official_runtime: OfficialRuntime) -> None:

@@ -1,9 +1,9 @@
-"""Decompositions of operators on elements that PyTorch's table does not cover."""
+"""Decompositions of operators that PyTorch's table does not cover into one expression each."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -60,6 +60,9 @@ def sum_of_products(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float
 
 
 def _added(addend: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
+    if not product.is_floating_point():
+        # Factors of integers are integers; a fraction is cut off.
+        beta, alpha = int(beta), int(alpha)
     scaled = product if alpha == 1 else product * alpha
     # Times zero, it does not count, also where it is NaN.
     if beta == 0:
@@ -97,23 +100,21 @@ def _number(x: Tensor, y: Tensor, chosen: Tensor) -> Tensor:
 def sign_bit(x: Tensor) -> Tensor:
     """`aten.signbit`, but for NaN, whose sign arithmetic does not keep: it counts as positive."""
     if not x.is_floating_point():
-        return x < 0
+        return torch.zeros_like(x, dtype=torch.bool) if x.dtype is torch.bool else x < 0
     # The reciprocal of a zero shows its sign.
     return (x < 0) | (torch.reciprocal(x) < 0)
 
 
 def with_sign_of(x: Tensor, other: Tensor) -> Tensor:
     """`aten.copysign`, with the sign of NaN taken for positive."""
-    magnitude = torch.abs(x)
-    magnitude = magnitude.to(torch.result_type(x, other)) if other.is_floating_point() else magnitude
-    magnitude = magnitude if magnitude.is_floating_point() else magnitude.to(torch.get_default_dtype())
+    dtype = torch.result_type(x, other)
+    magnitude = torch.abs(x.to(dtype if dtype.is_floating_point else torch.get_default_dtype()))
     return torch.where(sign_bit(other), -magnitude, magnitude)
 
 
 def with_sign_of_number(x: Tensor, other: float) -> Tensor:
     """`aten.copysign.Scalar`."""
-    magnitude = torch.abs(x)
-    magnitude = magnitude if magnitude.is_floating_point() else magnitude.to(torch.get_default_dtype())
+    magnitude = torch.abs(x if x.is_floating_point() else x.to(torch.get_default_dtype()))
     return -magnitude if math.copysign(1.0, other) < 0 else magnitude
 
 
@@ -155,13 +156,66 @@ def leaky_in_evaluation(
     return torch.nn.functional.leaky_relu(self, (lower + upper) / 2), noise.clone()
 
 
+def with_diagonal(self: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """`aten.diagonal_scatter`: a tensor with other elements on a diagonal."""
+    moved = torch.movedim(self, (dim1, dim2), (0, 1))
+    places = torch.arange(src.shape[-1], device=self.device)
+    rows, columns = places + max(-offset, 0), places + max(offset, 0)
+    return torch.movedim(torch.index_put(moved, (rows, columns), torch.movedim(src, -1, 0)), (0, 1), (dim1, dim2))
+
+
+def narrowed(self: Tensor, dim: int, start: int, length: int) -> Tensor:
+    """`aten.narrow_copy`."""
+    return torch.narrow(self, dim, start, length).clone()
+
+
+def taken(self: Tensor, index: Tensor) -> Tensor:
+    """`aten.take`: elements by their places in row-major order."""
+    return torch.ops.aten.index.Tensor(self.reshape(-1), [index])  # type: ignore[no-any-return]
+
+
+def gradient_of_maximum(
+    grad_output: Tensor,
+    self: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+    indices: Tensor,
+) -> Tensor:
+    """`aten.max_pool2d_with_indices_backward`: each gradient goes to the element that was the largest of its window."""
+    del kernel_size, stride, padding, dilation, ceil_mode
+    zeros = torch.zeros_like(self).flatten(-2)
+    return zeros.scatter_add(-1, indices.flatten(-2), grad_output.flatten(-2)).reshape(self.shape)
+
+
+def padded_around(self: Tensor, pad: Sequence[int]) -> Tensor:
+    """`aten._pad_circular`: each dim continued with its own other end, or cropped where a number is negative."""
+    padded = self
+    for place in range(0, len(pad), 2):
+        # Pads begin with the last dim.
+        dim = self.dim() - 1 - place // 2
+        before, behind = pad[place : place + 2]
+        if before < 0 or behind < 0:
+            start = max(-before, 0)
+            padded = padded.narrow(dim, start, padded.shape[dim] - start - max(-behind, 0))
+        size, parts = padded.shape[dim], [padded]
+        if before > 0:
+            parts.insert(0, padded.narrow(dim, size - before, before))
+        if behind > 0:
+            parts.append(padded.narrow(dim, 0, behind))
+        padded = torch.cat(parts, dim) if len(parts) > 1 else padded
+    return padded if padded is not self else self.clone()
+
+
 def distance(self: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """`aten.dist`."""
     norm: Tensor = torch.linalg.vector_norm(self - other, p)
     return norm
 
 
-ELEMENTWISE: Mapping[Any, Callable[..., Any]] = {
+EXPRESSIONS: Mapping[Any, Callable[..., Any]] = {
     aten.__lshift__.Scalar: shifted_left,
     aten.__lshift__.Tensor: shifted_left,
     aten.__rshift__.Scalar: shifted_right,
@@ -184,4 +238,10 @@ ELEMENTWISE: Mapping[Any, Callable[..., Any]] = {
     aten.round.decimals: rounded_to_decimals,
     aten.rrelu_with_noise_functional.default: leaky_in_evaluation,
     aten.dist.default: distance,
+    aten._pad_circular.default: padded_around,
+    aten.narrow_copy.default: narrowed,
+    aten.take.default: taken,
+    # The kernel of the official runtime adds to what lies in memory.
+    aten.max_pool2d_with_indices_backward.default: gradient_of_maximum,
+    aten.diagonal_scatter.default: with_diagonal,
 }
