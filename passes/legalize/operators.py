@@ -70,14 +70,13 @@ class LegalizeArguments(CallLegalization):
     def made(self, calls: EdgeCalls) -> Node:
         """Make the call with other arguments."""
         node = calls.node
-        source: Any
-        others: list[Any]
-        source, *others = node.args
+        args: Any = node.args
         if node.target is aten.gather.default:
-            return calls(aten.gather.default, source, others[0], calls.cast(others[1], torch.int64), **node.kwargs)
+            return calls(aten.gather.default, *args[:2], calls.cast(args[2], torch.int64), **node.kwargs)
         if node.target is aten.cumsum.default:
-            return calls.view(calls(aten.cumsum.default, calls.view(source, [1]), 0, **node.kwargs), [])
-        return calls(node.target, source, [], **node.kwargs)
+            return calls.view(calls(aten.cumsum.default, calls.view(args[0], [1]), 0, **node.kwargs), [])
+        # Whether a dim that is not there is kept makes no difference.
+        return calls(node.target, args[0], [], **node.kwargs)
 
     @staticmethod
     def concerns(node: Node) -> bool:

@@ -144,7 +144,7 @@ def _unique(editor: GraphEditor, node: Node) -> None:
 
 
 def _sorted(editor: GraphEditor, node: Node, flat: Node, count: int) -> tuple[Node, Node]:
-    """Return elements in order, and where they were. Kernels find the smallest elements; booleans have no order there."""
+    """Return elements in order, and where they were, with the kernel for the smallest; booleans have no order there."""
     is_bool = flat.meta["val"].dtype is torch.bool
     if is_bool:
         flat = _call(editor, node, aten._to_copy.default, flat, dtype=torch.uint8)
