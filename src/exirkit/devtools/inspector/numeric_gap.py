@@ -214,7 +214,19 @@ def _is_view(one: torch.Tensor, two: torch.Tensor) -> bool:
     if one.numel() != two.numel():
         return False
     long = [[size for size in each.shape if size != 1] for each in (one, two)]
-    return long[0] == long[1] or long[0][-1:] == long[1][-1:]
+    return long[0][-1:] == long[1][-1:] or _merges(*sorted(long, key=len))
+
+
+def _merges(short: Sequence[int], long: Sequence[int]) -> bool:
+    """Return whether each size is the product of neighbours in another list, as where a convolution is a product."""
+    left = iter(long)
+    for size in short:
+        product = 1
+        while product < size:
+            product *= next(left, size + 1)
+        if product != size:
+            return False
+    return next(left, None) is None
 
 
 def _flat(value: Any) -> list[Any]:
