@@ -40,8 +40,8 @@ def main() -> int:
             worst = max(rows, key=lambda row: row[0])
             compared = len({group for *_, group in rows})
             sys.stdout.write(
-                f"{name:20} -O{level} {calls:5} instructions {len(rows):5} compared, {compared:4} of {groups:4} groups  "
-                f"worst {worst[0]:.2g} {worst[1]}\n"
+                f"{name:20} -O{level} {calls:5} instructions {len(rows):5} compared, {compared:4} of {groups:4} groups"
+                f"  worst {worst[0]:.2g} {worst[1]}\n"
             )
             sys.stdout.flush()
     return 0

@@ -52,7 +52,7 @@ def write_bundle(folder: Path) -> None:
 
 
 def write_record(folder: Path) -> None:
-    """Write `official.etrecord` and a trace: of a program of the official exporter, whose records take branches without numbers at most."""
+    """Write `official.etrecord` and a trace; records of the official exporter take branches without numbers at most."""
     import torch
     from executorch import exir
     from executorch.runtime import Runtime

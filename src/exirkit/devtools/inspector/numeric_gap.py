@@ -172,7 +172,7 @@ def _row(
     if node is None:
         return None
     expected = values[node.name]
-    given = ran[0] if isinstance(expected, torch.Tensor) else ran
+    given = _filled(ran)[0] if isinstance(expected, torch.Tensor) else ran
     if isinstance(given, torch.Tensor) and given.shape != expected.shape:
         # Views need no instruction: the same elements in another shape.
         given = given.reshape(expected.shape)
@@ -197,10 +197,11 @@ def _counterpart(
 
     A result in another order of dims may have as many elements; the sizes of the last dims tell most of these apart.
     """
+    ran = _filled(ran)
     shapes = [tuple(one.shape) for one in ran]
     fitting = None
     for node in reversed(nodes):
-        found = tensors(_flat(values.get(node.name)))
+        found = _filled(tensors(_flat(values.get(node.name))))
         if not found or not ran:
             continue
         if [tuple(one.shape) for one in found] == shapes:
@@ -208,6 +209,11 @@ def _counterpart(
         if fitting is None and len(found) == len(ran) and all(map(_is_view, found, ran)):
             fitting = node
     return fitting
+
+
+def _filled(given: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    """Leave out results without elements, which some kernels have besides what they compute."""
+    return [one for one in given if one.numel()] or given
 
 
 def _is_view(one: torch.Tensor, two: torch.Tensor) -> bool:
