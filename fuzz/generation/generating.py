@@ -34,6 +34,7 @@ from .operators import (
 from .operators.catalogue import Operator, shipped_operators
 from .operators.control_flow import BODY_FAMILIES, propose_control_flow
 from .operators.registry import PROPOSERS
+from .operators.replaced import REPLACED
 from .operators.similar import similar_call
 from .patterns.shipped_rules import insert_shipped_rule
 from .policy import CONTROL_FLOW, QUANTIZATION, Plan, Policy, draw_plan
@@ -250,6 +251,7 @@ _SINGLE_ACTS: Mapping[str, Callable[[Scope], None]] = {
     "inexact_numbers": binary.inexact_product,
     "similar_calls": similar_call,
     "data_sized": counting.data_sized,
+    **REPLACED,
 }
 
 
