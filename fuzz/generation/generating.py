@@ -164,6 +164,10 @@ def _start(scope: Scope) -> None:
         is_fixed = building.requests("stored_beside_channels_last")
         drawn = building.draw_sizes((4, 4), is_static=is_fixed, nonempty=True)
         shape = (2, 3, 5, 2) if choices.chance(0.5) else drawn
+        if choices.chance(0.3):
+            # One channel, or one pixel: strides alone do not tell the order of dims.
+            at = choices.pick((1, 1, 2, 3))
+            shape = (*shape[:at], 1, *shape[at + 1 :])
         contents = replace(building.contents(torch.float32), layout="channels_last")
         scope.must_use.append(scope.new_input(torch.float32, shape, contents))
         if is_fixed:

@@ -12,7 +12,6 @@ from .guards import fitting, tamed, within
 from .scope import Scope
 from .values import Fact, Value, is_float
 
-
 _CACHE_SIZES = (33, 32)
 """More than 4 KiB of float32: lowering copies smaller buffers rather than to write where they lie."""
 
@@ -143,6 +142,13 @@ class Writes:
 
     def _with_rows(self, buffer: Value, new: Value) -> Value:
         """Put rows into a cache, one of them at a place that is counted from the end at times."""
+        if self.scope.choices.chance(0.3):
+            # Rows change places: what is put is what is overwritten.
+            places = tuple(self.scope.choices.shuffled(range(_CACHE_SIZES[0])))
+            index = self.building.store(
+                "constant", torch.int64, (len(places),), Contents(kind="numbers", numbers=places)
+            )
+            return self.scope.call("aten.index_put.default", (new, [index], new), state_fact(buffer.fact))
         places = (self.scope.choices.integer(2, 9), self.scope.choices.pick((1, 0, -1)))
         index = self.building.store("constant", torch.int64, (2,), Contents(kind="numbers", numbers=places))
         part = new.fact._replace(sizes=(2, *buffer.sizes[1:]), is_dense=False)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from exirkit.fuzz.generation.method.extents import Extent, greatest_count, low_of, plus
+from exirkit.fuzz.generation.method.extents import Extent, greatest_count, high_of, low_of, plus
 from exirkit.fuzz.generation.method.guards import calm, widened, within
 from exirkit.fuzz.generation.method.scope import Scope
 from exirkit.fuzz.generation.method.values import Fact, Value
@@ -178,6 +178,105 @@ def layer_of_known_size(scope: Scope) -> None:
     scope.must_use.append(scope.call("aten.convolution.default", args, fact))
 
 
+def decomposed_call(scope: Scope) -> None:
+    """Call an operator that our chain decomposes itself, for torch does not."""
+    scope.choices.pick((_running_extreme, _place_among, _middle, _on_diagonal, _largest_of_adaptive, _running_product))(
+        scope
+    )
+
+
+def _along(scope: Scope, value: Value) -> tuple[int, int]:
+    """Return a dim, and how it is written: counted from the end at times."""
+    dim = scope.choices.integer(0, value.rank - 1)
+    return dim, dim - value.rank if scope.choices.chance(0.4) else dim
+
+
+def _ordered(scope: Scope, *, static: bool = False) -> Value:
+    """Return something exact: which of two elements is the greater one must not be a matter of the last bit."""
+
+    def is_fine(value: Value) -> bool:
+        return value.is_exact and _is_small(value)
+
+    dtypes = (torch.float32, torch.int64, torch.float64, torch.int32)
+    value = scope.pick(dtypes, (1, 4), is_fine, nonempty=True, static=static)
+    is_known = not static or all(isinstance(size, int) for size in value.sizes)
+    return value if is_fine(value) and is_known else scope.fresh(value.dtype, (3, 5))
+
+
+def _running_extreme(scope: Scope) -> None:
+    value = _ordered(scope)
+    dim, written = _along(scope, value)
+    places = Fact(torch.int64, value.sizes, 0, max(high_of(value.sizes[dim]) - 1, 0), 0, False)
+    name = scope.choices.pick(("aten.cummax.default", "aten.cummin.default"))
+    scope.must_use += scope.call_several(name, (value, written), (value.fact._replace(is_dense=False), places))
+
+
+def _running_product(scope: Scope) -> None:
+    value = within(scope, _ordered(scope), -1, 1)
+    is_whole = value.dtype in _INTEGERS
+    fact = value.fact._replace(low=-1, high=1, is_dense=False, dtype=torch.int64 if is_whole else value.dtype)
+    fact = fact._replace(bits=0 if is_whole else None)
+    scope.must_use.append(scope.call("aten.cumprod.default", (value, _along(scope, value)[1]), fact))
+
+
+def _place_among(scope: Scope) -> None:
+    value = _ordered(scope)
+    numbers = scope.choices.pick(((-1, 0, 1), (-2, -1, 0, 0, 2), (0,)))
+    contents = Contents(kind="numbers", numbers=numbers)
+    limits = scope.building.store("constant", value.dtype, (len(numbers),), contents)
+    fact = Fact(torch.int64, value.sizes, 0, len(numbers), 0, False)
+    side = scope.choices.pick(((), (("right", True),), (("side", "right"),), (("side", "left"),)))
+    if scope.choices.chance(0.5):
+        made = scope.call("aten.searchsorted.Tensor", (limits, value), fact, side)
+    else:
+        made = scope.call(
+            "aten.bucketize.Tensor", (value, limits), fact, side if side[:1] == (("right", True),) else ()
+        )
+    scope.must_use.append(made)
+
+
+def _middle(scope: Scope) -> None:
+    value = _ordered(scope, static=True)
+    dim, written = _along(scope, value)
+    size = low_of(value.sizes[dim])
+    keeps = scope.choices.chance(0.4)
+    sizes = replaced(value.sizes, dim, *((1,) if keeps else ()))
+    # Which of equal elements is meant is left open.
+    places = Fact(torch.int64, sizes, 0, size - 1, 0, False, True)
+    kind = scope.choices.pick(("median.dim", "kthvalue.default", "mode.default"))
+    first = (scope.choices.integer(1, size),) if kind == "kthvalue.default" else ()
+    facts = (value.fact._replace(sizes=sizes, is_dense=False), places)
+    found = scope.call_several(f"aten.{kind}", (value, *first, written, keeps), facts)
+    scope.must_use.append(found[0])
+
+
+def _on_diagonal(scope: Scope) -> None:
+    value = _ordered(scope, static=True)
+    if value.rank < 2:
+        value = scope.fresh(value.dtype, (3, 5))
+    one, other = scope.choices.shuffled(range(value.rank))[:2]
+    rows, columns = low_of(value.sizes[one]), low_of(value.sizes[other])
+    offset = scope.choices.integer(1 - rows, columns - 1)
+    count = min(rows + min(offset, 0), columns - max(offset, 0))
+    others = tuple(size for dim, size in enumerate(value.sizes) if dim not in (one, other))
+    new = scope.fresh(value.dtype, (*others, count))
+    grids = (value.fact.bits or 0, new.fact.bits or 0)
+    low, high = min(value.fact.low, new.fact.low), max(value.fact.high, new.fact.high)
+    fact = value.fact._replace(low=low, high=high, bits=max(grids), is_dense=False)
+    args = (value, new, offset, one - value.rank if scope.choices.chance(0.4) else one, other)
+    scope.must_use.append(scope.call("aten.diagonal_scatter.default", args, fact))
+
+
+def _largest_of_adaptive(scope: Scope) -> None:
+    sides = (scope.choices.integer(3, 6), scope.choices.integer(3, 6))
+    value = scope.new_input(torch.float32, (1, 2, *sides), scope.building.contents(torch.float32))
+    made = [scope.choices.integer(1, side) for side in sides]
+    fact = value.fact._replace(sizes=(1, 2, *made))
+    places = Fact(torch.int64, fact.sizes, 0, sides[0] * sides[1] - 1, 0, True)
+    largest, where = scope.call_several("aten.adaptive_max_pool2d.default", (value, made), (fact, places))
+    scope.must_use += [largest, where] if scope.choices.chance(0.5) else [largest]
+
+
 def quantized_call(scope: Scope) -> None:
     """Quantize in one of the ways for which parameters have to be cast, or results to be made in another dtype."""
     names = ("channel", "half", "channel", "embedding", "half", "kernel", "token")
@@ -192,5 +291,6 @@ REPLACED: Mapping[str, Callable[[Scope], None]] = {
     "varying_parts": varying_parts,
     "layer_of_known_size": layer_of_known_size,
     "quantized_call": quantized_call,
+    "decomposed_call": decomposed_call,
 }
 """Acts by the features that they make."""
