@@ -236,8 +236,8 @@ def _reshape_in_place(program: ExportedProgram, draw: random.Random) -> None:
     """Change the shape of a result that nothing else reads, instead of taking a view of it."""
     graph = program.graph
     for node in list(graph.nodes):
-        form = _RESHAPED.get(_overload(node))
-        value = node.args[0] if node.args else None
+        op, value = _overload(node), node.args[0] if node.args else None
+        form = None if op is None else _RESHAPED.get(op)
         if form is None or not isinstance(value, Node) or not _is_fresh(value) or list(value.users) != [node]:
             continue
         if draw.random() < _SHARE_RESHAPED:

@@ -47,7 +47,7 @@ def test_each_text_is_there_once_and_each_program_can_be_read() -> None:
         mutated_code(gone)
 
 
-@pytest.mark.parametrize("one", (*MUTANTS, *HISTORIC), ids=lambda one: one.id)
+@pytest.mark.parametrize("one", [*MUTANTS, *HISTORIC], ids=lambda one: one.id)
 def test_each_bug_shows_in_its_program(one: Mutant) -> None:
     times, is_changed = changes(one, parse_program(one.program))
     assert times > 0

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from exirkit.fuzz.generation.method.extents import Extent, greatest_count, high_of, low_of, plus
+from exirkit.fuzz.generation.method.extents import Extent, Extents, greatest_count, high_of, low_of, plus
 from exirkit.fuzz.generation.method.guards import calm, widened, within
 from exirkit.fuzz.generation.method.scope import Scope
 from exirkit.fuzz.generation.method.values import Fact, Value
@@ -137,12 +137,13 @@ def scaled_sum_of_one(scope: Scope) -> None:
 
 
 def varying_parts(scope: Scope) -> None:
-    """Take apart a tensor of which another size varies: copies, not views."""
+    """Cut a tensor of which another size varies into copies, not views."""
     extents = scope.building.dynamic_sizes()
     if not extents:
         return
     count = scope.choices.integer(2, 4)
-    sizes = scope.choices.pick(((extents[0], count), (count, extents[0]), (2, extents[0], count)))
+    options: tuple[Extents, ...] = ((extents[0], count), (count, extents[0]), (2, extents[0], count))
+    sizes = scope.choices.pick(options)
     value = scope.new_input(torch.float32, sizes, scope.building.contents(torch.float32))
     dim = max(at for at, size in enumerate(sizes) if size == count)
     written = dim - value.rank if scope.choices.chance(0.3) else dim
