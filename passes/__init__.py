@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from exirkit.ir import deprecated_names
 
-from .analysis import live_nbytes as live_nbytes
+from .analysis import LiveBytes as LiveBytes
 from .analysis import peak_nbytes as peak_nbytes
 from .analysis import planned_nbytes as planned_nbytes
 from .config.lowering_config import ConstraintBasedSymShapeEvalPass as ConstraintBasedSymShapeEvalPass
@@ -88,6 +88,7 @@ from .legalize.operators import LegalizeSplits as LegalizeSplits
 from .legalize.operators import has_library_operators as has_library_operators
 from .legalize.operators import needs_legalizing as needs_legalizing
 from .legalize.quantized import LegalizeQuantized as LegalizeQuantized
+from .legalize.special_values import LegalizeSpecialValues as LegalizeSpecialValues
 from .memory.graph.value_uses import ValueUse as ValueUse
 from .memory.graph.value_uses import value_uses as value_uses
 from .memory.methods import finalize_methods as finalize_methods

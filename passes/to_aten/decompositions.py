@@ -12,6 +12,8 @@ from torch import Tensor
 
 from exirkit.ir import has_kernel
 
+from .elementwise_decompositions import ELEMENTWISE
+
 _NEAREST = 1
 _BORDER, _REFLECTION = 1, 2
 
@@ -604,7 +606,7 @@ _BY_NAME: Mapping[tuple[str, str], Callable[..., Any]] = {
 
 def further_decompositions() -> dict[Any, Callable[..., Any]]:
     """Return the decompositions by operator; those of other libraries where they are imported."""
-    table = dict(_BY_OPERATOR)
+    table = {**ELEMENTWISE, **_BY_OPERATOR}
     for (name, overload), function in _BY_NAME.items():
         if has_kernel(f"{name}.{overload}" if overload else name):
             namespace, operator = name.split("::")
