@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 from typing import Any
 
 import pytest
@@ -10,7 +11,11 @@ import torch
 from tests.models.case import BRAIN, EXACT
 from tests.official.oracle import OfficialRuntime
 from tests.passes.legalize.legalized import assert_runs
-from torch.export import Dim
+from torch.export import Dim, export
+
+from exirkit.ir import GraphEditor
+from exirkit.passes.to_aten.decompositions import diagonal_scatter
+from exirkit.program import to_edge
 
 NAN = float("nan")
 
@@ -32,6 +37,44 @@ NAN = float("nan")
 )
 def test_histogram(x: torch.Tensor, bins: int, low: float, high: float, official_runtime: OfficialRuntime) -> None:
     assert_runs(lambda x: torch.histc(x, bins, low, high), [[x]], official_runtime, tolerance=EXACT)
+
+
+@pytest.mark.executorch
+def test_diagonals_that_are_written(official_runtime: OfficialRuntime) -> None:
+    for shape in [(3, 4), (1, 5), (4, 1, 2), (0, 3), (2, 3, 3, 2)]:
+        x, rank = torch.randn(shape), len(shape)
+        for one, other in itertools.product(range(-rank, rank), range(rank)):
+            for offset in range(-4, 5) if one % rank != other else ():
+                new = torch.randn_like(torch.diagonal(x, offset, one, other))
+                wanted = torch.diagonal_scatter(x, new, offset, one, other)
+                assert torch.equal(diagonal_scatter(x, new, offset, one, other), wanted), (shape, one, other, offset)
+
+    def without_itself(x: torch.Tensor) -> torch.Tensor:
+        alike = x @ x.t()
+        alike.diagonal(1).fill_(-1.0)
+        return alike
+
+    x = torch.randint(-4, 4, (3, 5)).float()
+    assert_runs(without_itself, [[x]], official_runtime, tolerance=EXACT)
+
+
+def test_tensors_that_hang_on_a_module_whose_program_is_traced_again() -> None:
+    class Scaled(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x * torch.tensor([2.0, 3.0])).unsqueeze_(0)
+
+    x = torch.randn(4, 2)
+    program = export(Scaled(), (x,), strict=True)
+    editor = GraphEditor(program)
+    constant = next(node for node in program.graph.find_nodes(op="placeholder") if node.name != "x")
+    program.graph_module.register_buffer("hanging", next(iter(program.constants.values())))
+    with program.graph.inserting_before(constant.next.next):
+        hanging = program.graph.get_attr("hanging")
+    hanging.meta = dict(constant.meta)
+    editor.replace(constant, hanging)
+    editor.remove_input(constant)
+    made = to_edge(program).exported_program()
+    assert torch.equal(made.module()(x), Scaled()(x))
 
 
 @pytest.mark.executorch
