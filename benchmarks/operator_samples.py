@@ -1,7 +1,7 @@
 """Operators one by one, with the samples that PyTorch tests its own operators with, on the official runtime.
 
-`python -m benchmarks.operator_samples` takes `op_db`, PyTorch's list of operators with arguments to try: nobody here
-has written any of them. Each sample is exported, lowered, and run on the official runtime, and its results are compared
+`python -m benchmarks.operator_samples` takes `op_db`, PyTorch's list of operators with arguments to try, none of
+them written here. Each sample is exported, lowered, and run on the official runtime, and its results are compared
 with eager PyTorch. Each operator has a process of its own, so that one that ends it takes no other along.
 
 A sample is *right*, *wrong*, *rejected* (a diagnostic of the model), *failed* (any other exception while lowering), or
@@ -130,7 +130,7 @@ def _exported(module: _Called) -> tuple[str, ExportedProgram | None, list[Any]]:
     ):
         return "complex or sparse", None, []
     if not all(isinstance(one, torch.Tensor | int | float | bool) for one in wanted):
-        return "results that are no tensors", None, []
+        return "other results than tensors", None, []
     try:
         exported = torch.export.export(module, tensors, strict=False)
         traced = pytree.tree_leaves(exported.module()(*_copies(tensors)))
