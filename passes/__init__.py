@@ -88,6 +88,7 @@ from .legalize.operators import LegalizeSplits as LegalizeSplits
 from .legalize.operators import has_library_operators as has_library_operators
 from .legalize.operators import needs_legalizing as needs_legalizing
 from .legalize.quantized import LegalizeQuantized as LegalizeQuantized
+from .legalize.special_values import LegalizeSpecialValues as LegalizeSpecialValues
 from .memory.graph.value_uses import ValueUse as ValueUse
 from .memory.graph.value_uses import value_uses as value_uses
 from .memory.methods import finalize_methods as finalize_methods

@@ -665,6 +665,10 @@ class DecomposeWholeGraph(ExportedProgramPassBase):
 
     def call(self, exported_program: ExportedProgram) -> ExportedProgramPassResult:
         """Return another program; what is given stays as it is."""
+        if exported_program.graph.find_nodes(op="get_attr"):
+            # torch finds tensors that hang on the module, and forgets where it has put them.
+            exported_program = copy_program(exported_program)
+            LiftConstants().run(GraphEditor(exported_program))
         table: dict[Any, Callable[..., Any]] = default_decompositions()
         table.update(beyond_core())
         whole = {node.target for node in exported_program.graph.nodes if is_kept_whole(node)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 from typing import Any
 
 import pytest
@@ -10,7 +11,11 @@ import torch
 from tests.models.case import BRAIN, EXACT
 from tests.official.oracle import OfficialRuntime
 from tests.passes.legalize.legalized import assert_runs
-from torch.export import Dim
+from torch.export import Dim, export
+
+from exirkit.ir import GraphEditor
+from exirkit.passes.to_aten.decompositions import diagonal_scatter
+from exirkit.program import to_edge
 
 NAN = float("nan")
 
@@ -32,6 +37,44 @@ NAN = float("nan")
 )
 def test_histogram(x: torch.Tensor, bins: int, low: float, high: float, official_runtime: OfficialRuntime) -> None:
     assert_runs(lambda x: torch.histc(x, bins, low, high), [[x]], official_runtime, tolerance=EXACT)
+
+
+@pytest.mark.executorch
+def test_diagonals_that_are_written(official_runtime: OfficialRuntime) -> None:
+    for shape in [(3, 4), (1, 5), (4, 1, 2), (0, 3), (2, 3, 3, 2)]:
+        x, rank = torch.randn(shape), len(shape)
+        for one, other in itertools.product(range(-rank, rank), range(rank)):
+            for offset in range(-4, 5) if one % rank != other else ():
+                new = torch.randn_like(torch.diagonal(x, offset, one, other))
+                wanted = torch.diagonal_scatter(x, new, offset, one, other)
+                assert torch.equal(diagonal_scatter(x, new, offset, one, other), wanted), (shape, one, other, offset)
+
+    def without_itself(x: torch.Tensor) -> torch.Tensor:
+        alike = x @ x.t()
+        alike.diagonal(1).fill_(-1.0)
+        return alike
+
+    x = torch.randint(-4, 4, (3, 5)).float()
+    assert_runs(without_itself, [[x]], official_runtime, tolerance=EXACT)
+
+
+def test_tensors_that_hang_on_a_module_whose_program_is_traced_again() -> None:
+    class Scaled(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x * torch.tensor([2.0, 3.0])).unsqueeze_(0)
+
+    x = torch.randn(4, 2)
+    program = export(Scaled(), (x,), strict=True)
+    editor = GraphEditor(program)
+    constant = next(node for node in program.graph.find_nodes(op="placeholder") if node.name != "x")
+    program.graph_module.register_buffer("hanging", next(iter(program.constants.values())))
+    with program.graph.inserting_before(constant.next.next):
+        hanging = program.graph.get_attr("hanging")
+    hanging.meta = dict(constant.meta)
+    editor.replace(constant, hanging)
+    editor.remove_input(constant)
+    made = to_edge(program).exported_program()
+    assert torch.equal(made.module()(x), Scaled()(x))
 
 
 @pytest.mark.executorch
@@ -143,3 +186,52 @@ def test_largest_of_adaptive_volumes(official_runtime: OfficialRuntime) -> None:
         return pool(x, 2), pool(x, (3, 1, 2)), pool(x, (2, 3, 3), return_indices=True)[1]
 
     assert_runs(model, [[torch.randn(2, 4, 6, 8)]], official_runtime, tolerance=EXACT)
+
+
+@pytest.mark.executorch
+def test_operators_on_elements(official_runtime: OfficialRuntime) -> None:
+    special = torch.tensor([NAN, -torch.inf, -3.5, -1.25, -0.0, 0.0, 0.375, 1.0, 7.125, 3e38, torch.inf])
+
+    def elementwise(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            torch.exp2(x),
+            torch.ldexp(x, torch.tensor([3])),
+            torch.fmax(x, y),
+            torch.fmin(x, y),
+            torch.signbit(x[1:]),
+            torch.copysign(x, y[1:2]),
+            torch.copysign(x, -0.0),
+            torch.hypot(x, y),
+            torch.angle(x),
+            torch.round(x, decimals=2),
+            torch.round(x, decimals=-1),
+            torch.nn.functional.rrelu(x),
+            torch.dist(x[2:6], y[2:6], 3),
+        )
+
+    rows = {0: Dim("rows", min=6, max=20)}
+    calls = [[special, special.flip(0)], [special[2:9], special[1:8]]]
+    assert_runs(elementwise, calls, official_runtime, dynamic_shapes=(rows, rows), levels=(0, 2))
+
+    def products(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            torch.addmv(x[:, 0], x, y, beta=0.5, alpha=2),
+            torch.addmv(x[:, 0] * NAN, x, y, beta=0),
+            torch.addbmm(x @ x.T, x[None], x.T[None], beta=2),
+        )
+
+    assert_runs(products, [[torch.randn(3, 4), torch.randn(4)]], official_runtime, levels=(0, 2))
+
+
+@pytest.mark.executorch
+def test_shifts(official_runtime: OfficialRuntime) -> None:
+    places = torch.tensor([0, 1, 5, 7, 8, 31, 33, 63, 64, -1])
+    for dtype in (torch.int64, torch.int32, torch.int8, torch.uint8):
+        limits = torch.iinfo(dtype)
+        values = torch.tensor([limits.min, limits.max, 5, 77, limits.max // 3], dtype=dtype)
+
+        def model(x: torch.Tensor, n: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            scalars = [way for by in (0, 1, 3, 7, 31, 63) for way in (x << by, x >> by)]
+            return (*scalars, x[:, None] << n.to(x.dtype), x[:, None] >> n.to(x.dtype), torch.bitwise_left_shift(x, 2))
+
+        assert_runs(model, [[values, places]], official_runtime, tolerance=EXACT)
