@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 import warnings
+from collections import Counter
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
@@ -39,7 +40,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "lowering_of_architect
 
 _HEAD = """# Lowering of architectures
 
-{count} architectures of transformers, timm and torchvision, lowered at `-O1` and `-O2`. torch decomposed **{falling}**
+{count} architectures ({libraries}), lowered at `-O1` and `-O2`. torch decomposed **{falling}**
 of them as a whole, which takes several times as long as decomposing node by node
 ([how the chain works](../explanation/how_the_chain_works.md#decomposition)). An arena at `-O2` is at most
 **{arena:.2f}** times the one at `-O1`, the median is {median_arena:.2f}. Lowering takes
@@ -174,6 +175,9 @@ def page(results: Mapping[str, dict[str, Any]]) -> str:
         return "# Lowering of architectures\n\nNothing was measured.\n"
     text = _HEAD.format(
         count=len(whole),
+        libraries=", ".join(
+            f"{count} of {one}" for one, count in Counter(name.partition("/")[0] for name in whole).items()
+        ),
         falling=sum(bool(one["fall_backs"]) for one in whole.values()) or "none",
         arena=max(arenas.values()),
         median_arena=statistics.median(arenas.values()),
