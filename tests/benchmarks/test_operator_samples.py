@@ -1,4 +1,4 @@
-"""Samples of PyTorch's own list of operators: those that were wrong once, and, with EXIRKIT_TESTS=all, one of ten others."""
+"""Samples of PyTorch's own list of operators: those once wrong and, with EXIRKIT_TESTS=all, one of ten others."""
 
 from __future__ import annotations
 
