@@ -2,6 +2,8 @@
 PYTHON ?= python3.11
 BIN = .venv/bin
 JOBS ?= auto
+# Tests start hundreds of processes; where this is set, each of them would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help dev demo test test-all quick check docs unused words fmt lint types layers cover bench dist clean

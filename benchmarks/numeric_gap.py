@@ -2,8 +2,9 @@
 
 Usage: python -m benchmarks.numeric_gap [--levels 0 1 2] [MODEL ...]
 
-A line for each model and level: instructions, those that were compared, the largest error of one relative to the
-largest element of its reference, and its operators.
+A line for each model and level: instructions, those that were compared, in how many of the groups of nodes that
+instructions stem from the last one was (what comes before it in a group is a step that the Edge program does not have),
+the largest error of one relative to the largest element of its reference, and its operators.
 """
 
 from __future__ import annotations
@@ -35,17 +36,19 @@ def main() -> int:
     for name in options.models or list(MODELS):
         benchmark = build(name)
         for level in options.levels:
-            calls, rows = gaps(benchmark, level)
+            calls, groups, rows = gaps(benchmark, level)
             worst = max(rows, key=lambda row: row[0])
+            compared = len({group for *_, group in rows})
             sys.stdout.write(
-                f"{name:20} -O{level} {calls:5} instructions {len(rows):5} compared  worst {worst[0]:.2g} {worst[1]}\n"
+                f"{name:20} -O{level} {calls:5} instructions {len(rows):5} compared, {compared:4} of {groups:4} groups"
+                f"  worst {worst[0]:.2g} {worst[1]}\n"
             )
             sys.stdout.flush()
     return 0
 
 
-def gaps(benchmark: Benchmark, level: int) -> tuple[int, list[tuple[float, list[str]]]]:
-    """Return the number of instructions, and the relative error and the operators of each that was compared."""
+def gaps(benchmark: Benchmark, level: int) -> tuple[int, int, list[tuple[float, list[str], Any]]]:
+    """Return the numbers of instructions and groups, and error, operators and group of each that was compared."""
     edge = to_edge(benchmark.export(), generate_etrecord=True)
     made = edge.to_executorch(ExecutorchBackendConfig(optimization_level=level))
     tracer = Tracer(values=True)
@@ -55,8 +58,10 @@ def gaps(benchmark: Benchmark, level: int) -> tuple[int, list[tuple[float, list[
     data = trace_file(tracer.trace()).to_bytes()
     table = Inspector(etdump_data=data, etrecord=record, debug_buffer=tracer.buffer).calculate_numeric_gap(error)
     steps = made.executorch_program.execution_plan[0].chains[0].instructions
-    calls = sum(isinstance(one.instr_args, KernelCall | DelegateCall) for one in steps)
-    return calls, [(gap[0], ops) for gap, ops in zip(table["gap"], table["op_types"], strict=True)]
+    at = [index for index, one in enumerate(steps) if isinstance(one.instr_args, KernelCall | DelegateCall)]
+    groups = {record.debug_handle_map["forward"].get(index) for index in at}
+    columns = (table[name] for name in ("gap", "op_types", "runtime_debug_handle"))
+    return len(at), len(groups), [(gap[0], ops, handles) for gap, ops, handles in zip(*columns, strict=True)]
 
 
 def error(expected: Any, given: Any) -> float:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from exirkit.ir import deprecated_names
 
-from .analysis import live_nbytes as live_nbytes
+from .analysis import LiveBytes as LiveBytes
 from .analysis import peak_nbytes as peak_nbytes
 from .analysis import planned_nbytes as planned_nbytes
 from .config.lowering_config import ConstraintBasedSymShapeEvalPass as ConstraintBasedSymShapeEvalPass
@@ -82,12 +82,14 @@ from .legalize.dtypes import LegalizeDtypes as LegalizeDtypes
 from .legalize.dtypes import LegalizeReport as LegalizeReport
 from .legalize.dtypes import parse_dtype_policy as parse_dtype_policy
 from .legalize.dtypes import read_dtype_policy as read_dtype_policy
+from .legalize.operators import LegalizeArguments as LegalizeArguments
 from .legalize.operators import LegalizePadding as LegalizePadding
 from .legalize.operators import LegalizeScaledSums as LegalizeScaledSums
 from .legalize.operators import LegalizeSplits as LegalizeSplits
 from .legalize.operators import has_library_operators as has_library_operators
 from .legalize.operators import needs_legalizing as needs_legalizing
 from .legalize.quantized import LegalizeQuantized as LegalizeQuantized
+from .legalize.special_values import LegalizeSpecialValues as LegalizeSpecialValues
 from .memory.graph.value_uses import ValueUse as ValueUse
 from .memory.graph.value_uses import value_uses as value_uses
 from .memory.methods import finalize_methods as finalize_methods

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from functools import cache
+from itertools import accumulate
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
 
 from exirkit.ir import (
     DeferredTensor,
@@ -110,11 +111,59 @@ def planned_nbytes(program: ExportedProgram) -> int:
 def peak_nbytes(program: ExportedProgram) -> float:
     """Return the most bytes of values that are alive at once in a program that is not planned yet.
 
-    Counts what `live_nbytes` counts; takes time in proportion to the number of nodes.
+    Stored tensors take no planned memory and do not count, and neither does what is computed from them alone, which
+    optimization stores as well. A reshaped value counts once. Sizes that vary count as large as they were when the
+    program was exported.
     """
-    inputs = frozenset(program.graph_signature.user_inputs)
-    nodes = list(program.graph.nodes)
+    return max(_alive(program).values(), default=0.0)
+
+
+class LiveBytes:
+    """Says how many bytes are alive beside the result of a call, in a program that rewriting changes.
+
+    They are counted once, in the program as it is when it is first asked about, in time in proportion to its nodes;
+    a call that was made since is taken for the one before it.
+
+    Args:
+        inputs: Names of the placeholders that are inputs of the program.
+    """
+
+    def __init__(self, inputs: Container[str]) -> None:
+        self._inputs = inputs
+        self._graphs: dict[Graph, dict[Node, float]] = {}
+
+    def __call__(self, node: Node) -> float:
+        """Return the bytes of values that are alive while a call runs, its own result not counted."""
+        alive = self._graphs.get(node.graph)
+        if alive is None:
+            counted = _alive_in(node.graph, _placed_inputs(node.graph, self._inputs))
+            alive = self._graphs[node.graph] = {one: count - _own(one) for one, count in counted.items()}
+        while node not in alive and node.op != "root":
+            node = node.prev
+        return alive.get(node, 0.0)
+
+
+def _alive(program: ExportedProgram) -> dict[Node, float]:
+    signature = program.graph_signature
+    given = _placed_inputs(program.graph, signature.user_inputs)
+    changed = set(signature.buffers_to_mutate.values())
+    written = [name for name, buffer in signature.inputs_to_buffers.items() if buffer in changed]
+    varying = {*given, *_placed_inputs(program.graph, written)}
+    for node in program.graph.nodes:
+        if node.op == "call_function" and not (is_pure(node) and varying.isdisjoint(node.all_input_nodes)):
+            varying.add(node)
+    return _alive_in(program.graph, given, varying)
+
+
+def _placed_inputs(graph: Graph, names: Container[Any]) -> list[Node]:
+    return [node for node in graph.find_nodes(op="placeholder") if node.name in names]
+
+
+def _alive_in(graph: Graph, given: Sequence[Node], counted: Container[Node] | None = None) -> dict[Node, float]:
+    """Return for each node the bytes of inputs and results that are alive when its result is there."""
+    nodes = list(graph.nodes)
     place = {node: index for index, node in enumerate(nodes)}
+    inputs = frozenset(given)
     last: dict[Node, int] = {}
     # From the end, so that what reshapes a value has its own last use already.
     for node in reversed(nodes):
@@ -122,50 +171,19 @@ def peak_nbytes(program: ExportedProgram) -> float:
         last[node] = max(ends, default=place[node])
     changes = [0.0] * (len(nodes) + 1)
     for node in nodes:
-        if node.name in inputs if node.op == "placeholder" else _has_memory(node):
+        if (counted is None or node in counted) and (node in inputs or _has_memory(node)):
             nbytes = _nbytes(node)
             changes[place[node]] += nbytes
             changes[last[node] + 1] -= nbytes
-    most = alive = 0.0
-    for change in changes:
-        alive += change
-        most = max(most, alive)
-    return most
+    return dict(zip(nodes, accumulate(changes), strict=False))
 
 
-def live_nbytes(node: Node, inputs: Container[str]) -> float:
-    """Return the bytes of values that are alive while a call runs, its own result not counted.
-
-    Stored tensors take no planned memory and do not count; a reshaped value counts once. Sizes that vary count as
-    large as they were when the program was exported.
-
-    Args:
-        node: Call in a graph that is not planned yet.
-        inputs: Names of the placeholders that are inputs of the program.
-    """
-    total = 0.0
-    for other in node.graph.nodes:
-        if other is node:
-            break
-        has_memory = other.name in inputs if other.op == "placeholder" else _has_memory(other)
-        if has_memory and _last_use_is_behind(other, node):
-            total += _nbytes(other)
-    return total
+def _own(node: Node) -> float:
+    return _nbytes(node) if _has_memory(node) else 0.0
 
 
 def _has_memory(node: Node) -> bool:
     return node.op == "call_function" and underlying(node.target) not in _SHARING
-
-
-def _last_use_is_behind(value: Node, node: Node) -> bool:
-    pending = [value]
-    while pending:
-        for user in pending.pop().users:
-            if user is node or node < user:
-                return True
-            if underlying(user.target) in _SHARING:
-                pending.append(user)
-    return False
 
 
 def _nbytes(node: Node) -> float:

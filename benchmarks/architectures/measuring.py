@@ -54,9 +54,9 @@ def measure(name: str, architecture: Architecture, runtime: OfficialRuntime, sec
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         outcome = Outcome(name)
-        _absorb(outcome, _forked(lambda: _our_stages(architecture, work), work / "ours.jsonl", seconds))
+        _absorb(outcome, forked_stages(lambda: _our_stages(architecture, work), work / "ours.jsonl", seconds))
         if official and "eager" in outcome.passed:
-            steps = _forked(lambda: _official_stages(architecture, work), work / "official.jsonl", 2 * seconds)
+            steps = forked_stages(lambda: _official_stages(architecture, work), work / "official.jsonl", 2 * seconds)
             _absorb(outcome, steps)
         for program, stage, accepted in _programs():
             if (work / program).exists():
@@ -78,7 +78,7 @@ def _absorb(outcome: Outcome, steps: list[dict[str, Any]]) -> None:
         outcome.operators = step.get("operators", outcome.operators)
 
 
-def _forked(stages: Callable[[], Any], log: Path, seconds: int) -> list[dict[str, Any]]:
+def forked_stages(stages: Callable[[], Any], log: Path, seconds: int) -> list[dict[str, Any]]:
     """Run a generator of stages in a fork and return its log; the stage in which it died or was ended has failed."""
     child = os.fork()
     if child == 0:

@@ -34,6 +34,7 @@ from .operators import (
 from .operators.catalogue import Operator, shipped_operators
 from .operators.control_flow import BODY_FAMILIES, propose_control_flow
 from .operators.registry import PROPOSERS
+from .operators.replaced import REPLACED
 from .operators.similar import similar_call
 from .patterns.shipped_rules import insert_shipped_rule
 from .policy import CONTROL_FLOW, QUANTIZATION, Plan, Policy, draw_plan
@@ -163,6 +164,10 @@ def _start(scope: Scope) -> None:
         is_fixed = building.requests("stored_beside_channels_last")
         drawn = building.draw_sizes((4, 4), is_static=is_fixed, nonempty=True)
         shape = (2, 3, 5, 2) if choices.chance(0.5) else drawn
+        if choices.chance(0.3):
+            # One channel, or one pixel: strides alone do not tell the order of dims.
+            at = choices.pick((1, 1, 2, 3))
+            shape = (*shape[:at], 1, *shape[at + 1 :])
         contents = replace(building.contents(torch.float32), layout="channels_last")
         scope.must_use.append(scope.new_input(torch.float32, shape, contents))
         if is_fixed:
@@ -250,6 +255,7 @@ _SINGLE_ACTS: Mapping[str, Callable[[Scope], None]] = {
     "inexact_numbers": binary.inexact_product,
     "similar_calls": similar_call,
     "data_sized": counting.data_sized,
+    **REPLACED,
 }
 
 

@@ -19,11 +19,15 @@ from torch.fx import Graph, GraphModule, Node
 
 from exirkit.ir import OpOverload, copy_program, is_composite
 
+aten = torch.ops.aten
+
 _SHARE_IN_PLACE = 0.7
 _SHARE_WRITTEN_BUFFERS = 0.7
 _SHARE_ASSERTIONS = 0.3
 _SHARE_REGIONS = 0.5
 _SHARE_HANGING_CONSTANTS = 0.3
+_SHARE_WRITTEN_VIEWS = 0.5
+_SHARE_RESHAPED = 0.8
 
 
 def varied(program: ExportedProgram, seed: int) -> ExportedProgram:
@@ -37,6 +41,9 @@ def varied(program: ExportedProgram, seed: int) -> ExportedProgram:
     changed = copy_program(program)
     graph = changed.graph
     for change in (_assert_metadata, _assert_truth, _write_in_place, _write_buffers, _make_region, _hang_constants):
+        change(changed, draw)
+    # Behind the others, whose choices do not depend on these.
+    for change in (_write_views, _reshape_in_place):
         change(changed, draw)
     graph.lint()
     changed.graph_module.recompile()
@@ -139,6 +146,104 @@ def _take_views_before(graph: Graph, node: Node, value: Node, draw: random.Rando
         graph.erase_node(view)
 
 
+def _write_views(program: ExportedProgram, draw: random.Random) -> None:
+    """Write to views of a result what they show: nothing changes, unless it lands elsewhere.
+
+    Views that were taken before are used afterwards.
+    """
+    graph = program.graph
+    found = [node for node in graph.nodes if _is_fresh(node) and node.users and _is_written_freely(node)]
+    if not found or draw.random() > _SHARE_WRITTEN_VIEWS:
+        return
+    for node in draw.sample(found, min(len(found), draw.randint(1, 2))):
+        readers = list(node.users)
+        with graph.inserting_before(node.next):
+            earlier = _viewed(graph, node, aten.alias.default)
+            shown: Node | None = node
+            for _ in range(draw.randint(0, 2)):
+                shown = _some_view(graph, shown, draw) if shown is not None else None
+            if shown is not None:
+                kept = _viewed(graph, shown, aten.clone.default)
+                _viewed(graph, shown, aten.copy_.default, kept)
+        for reader in readers:
+            if draw.random() < 0.5:
+                reader.replace_input_with(node, earlier)
+        if not earlier.users:
+            graph.erase_node(earlier)
+
+
+def _is_written_freely(node: Node) -> bool:
+    """Return whether elements of a value lie each in a place of its own, so that torch lets them be written."""
+    value = node.meta["val"]
+    return value.layout is torch.strided and all(type(size) is not int or size > 0 for size in value.shape)
+
+
+def _viewed(graph: Graph, node: Node, op: OpOverload, *args: Any) -> Node:
+    """Call an operator in front of the present place, with what it returns."""
+    made = graph.call_function(op, (node, *args))
+    values = [one.meta["val"] if isinstance(one, Node) else one for one in made.args]
+    made.meta["val"] = op(*values)
+    return made
+
+
+def _some_view(graph: Graph, node: Node, draw: random.Random) -> Node | None:
+    """Return a view of a value, dims counted from either end; None if no such view was found."""
+    value: torch.Tensor = node.meta["val"]
+    long = [dim for dim, size in enumerate(value.shape) if type(size) is int and size > 1]
+    if not long:
+        return None
+    place = draw.choice(long)
+    size = int(value.shape[place])
+    dim = place - value.dim() if draw.random() < 0.4 else place
+    start = draw.randrange(size)
+    kind = draw.choice(("slice", "step", "select", "split", "unbind", "permute", "diagonal", "unsqueeze"))
+    if kind == "select":
+        return _viewed(graph, node, aten.select.int, dim, start - size if draw.random() < 0.4 else start)
+    if kind in ("split", "unbind"):
+        first = draw.randrange(1, size)
+        lengths = [first, size - first] if draw.random() < 0.5 or first < 2 else [1, first - 1, size - first]
+        op, args = (aten.unbind.int, ()) if kind == "unbind" else (aten.split_with_sizes.default, (lengths,))
+        parts = _viewed(graph, node, op, *args, dim)
+        return _item(graph, parts, draw.randrange(len(parts.meta["val"])))
+    if kind == "permute":
+        dims = draw.sample(range(value.dim()), value.dim())
+        return _viewed(graph, node, aten.permute.default, dims)
+    if kind == "diagonal" and len(long) > 1:
+        one, other = draw.sample(long, 2)
+        offset = draw.randrange(1 - int(value.shape[one]), int(value.shape[other]))
+        return _viewed(graph, node, aten.diagonal.default, offset, one, other)
+    if kind == "unsqueeze":
+        return _viewed(graph, node, aten.unsqueeze.default, dim)
+    step = draw.randint(2, 3) if kind == "step" else 1
+    return _viewed(graph, node, aten.slice.Tensor, dim, start, draw.choice((size, 2**63 - 1)), step)
+
+
+def _item(graph: Graph, parts: Node, place: int) -> Node:
+    made = graph.call_function(operator.getitem, (parts, place))
+    made.meta["val"] = parts.meta["val"][place]
+    return made
+
+
+_RESHAPED = {
+    aten.unsqueeze.default: aten.unsqueeze_.default,
+    aten.squeeze.dim: aten.squeeze_.dim,
+    aten.transpose.int: aten.transpose_.default,
+    aten.t.default: aten.t_.default,
+}
+
+
+def _reshape_in_place(program: ExportedProgram, draw: random.Random) -> None:
+    """Change the shape of a result that nothing else reads, instead of taking a view of it."""
+    graph = program.graph
+    for node in list(graph.nodes):
+        op, value = _overload(node), node.args[0] if node.args else None
+        form = None if op is None else _RESHAPED.get(op)
+        if form is None or not isinstance(value, Node) or not _is_fresh(value) or list(value.users) != [node]:
+            continue
+        if draw.random() < _SHARE_RESHAPED:
+            node.target = form
+
+
 def _write_buffers(program: ExportedProgram, draw: random.Random) -> None:
     """Write new values of buffers by `copy_` instead of returning them."""
     graph, signature = program.graph, program.graph_signature
@@ -216,7 +321,7 @@ def _assert_truth(program: ExportedProgram, draw: random.Random) -> None:
             size = graph.call_function(torch.ops.aten.sym_size.int, (node, dim))
             size.meta["val"] = value.shape[dim]
             told = graph.call_function(operator.ge, (size, 0))
-            told.meta["val"] = True
+            told.meta["val"] = value.shape[dim] >= 0
             check = graph.call_function(torch.ops.aten._assert_scalar.default, (told, "never"))
     check.meta["val"] = None
 

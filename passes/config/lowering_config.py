@@ -117,6 +117,7 @@ class ExecutorchBackendConfig:
             that rules declare, for the target.
         optimize_for: `speed`, or `size`: no larger arena than without optimization.
         arena_limit: Most bytes that planned memory may take in a method; what gains time costs memory only up to here.
+            None: at level 2, for speed, at most twice what level 1 takes.
         target: Description of the target, or the name of a shipped one or of a file. Calls that its kernels do not
             take are an error; `any`, or None, is a target of which nothing is known, for runtimes with other kernels.
     """

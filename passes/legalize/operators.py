@@ -18,6 +18,8 @@ from exirkit.passes.to_aten.quantized_decompositions import QUANTIZED_DECOMPOSIT
 from exirkit.passes.to_executorch.out_variants import OutVariantTable
 
 from .edge_calls import CallLegalization, EdgeCalls
+from .integers import LegalizeIntegers
+from .special_values import LegalizeSpecialValues
 from .volumes import LegalizeVolumes
 
 aten = ops.edge.aten
@@ -53,48 +55,41 @@ class LegalizeEmpties(CallLegalization):
         return 0 in sizes if all(type(size) is int for size in sizes) else False
 
 
-_POWER = aten.pow.Tensor_Scalar
-_POWERS_OF_TENSORS = frozenset({aten.pow.Tensor_Tensor, aten.pow.Scalar})
-# Exponents from 64 on leave only bases whose powers do not depend on more than whether the exponent is odd.
-_MOST_BITS = 7
-_REMAINDERS = frozenset({aten.remainder.Tensor, aten.remainder.Scalar})
+class LegalizeArguments(CallLegalization):
+    """Give kernels that reject arguments others that mean the same.
 
+    - A single number has no dims, but `0` and `-1` may be asked for: sums, means and cumulative sums of it.
+    - Indices of `gather` may be narrower than 64 bits.
 
-class LegalizeIntegers(CallLegalization):
-    """Replace remainders and powers of integers by quotients and products, and cast integers that a float is added to.
-
-    The kernels of the official runtime give a remainder the sign of the dividend, and compute powers in double
-    precision. Quotients rounded down and products of integers are exact, up to products that wrap around: what an odd
-    base other than 1 and -1 leaves of an exponent of 128 or more is not what it leaves in eager torch. The kernel that
-    adds a number to a tensor rejects one that leads to another dtype than that of the tensor.
-
-    Before: `%y = aten.remainder.Scalar(%x_i64, 3)`
-    After: `%q = aten.div.Tensor_mode(%x_i64, %three, rounding_mode="floor")`; `%p = aten.mul.Tensor(%q, %three)`;
-        `%y = aten.sub.Tensor(%x_i64, %p)`
+    Before: `%y = aten.sum.dim_IntList(%x_f32, [0])`
+    After: `%y = aten.sum.dim_IntList(%x_f32, [])`
     """
 
-    name = "legalize-integers"
+    name = "legalize-arguments"
 
     def made(self, calls: EdgeCalls) -> Node:
-        """Compute the remainder or power."""
+        """Make the call with other arguments."""
         node = calls.node
-        if node.target in _POWERS_OF_TENSORS:
-            return _power_of_tensors(calls, node)
-        if node.target is aten.add.Scalar:
-            tensor, number, factor = calls.given("self", "other", "alpha")
-            return calls(aten.add.Scalar, calls.cast(tensor, node.meta["val"].dtype), number, factor)
-        return _power(calls, node) if node.target is _POWER else _remainder(calls, node)
+        args: Any = node.args
+        if node.target is aten.gather.default:
+            return calls(aten.gather.default, *args[:2], calls.cast(args[2], torch.int64), **node.kwargs)
+        if node.target is aten.cumsum.default:
+            return calls.view(calls(aten.cumsum.default, calls.view(args[0], [1]), 0, **node.kwargs), [])
+        # Whether a dim that is not there is kept makes no difference.
+        return calls(node.target, args[0], [], **node.kwargs)
 
     @staticmethod
     def concerns(node: Node) -> bool:
         """Whether the pass would replace a node."""
-        if node.target is aten.add.Scalar:
-            source: Any = node.args[0]
-            return bool(source.meta["val"].dtype != node.meta["val"].dtype)
-        if node.target not in _REMAINDERS and node.target not in _POWERS_OF_TENSORS and node.target is not _POWER:
+        if node.target is aten.gather.default:
+            index: Any = node.args[2]
+            return index.meta["val"].dtype is not torch.int64
+        if node.target is aten.cumsum.default:
+            return bool(node.meta["val"].ndim == 0)
+        if node.target not in (aten.sum.dim_IntList, aten.mean.dim):
             return False
-        value: torch.Tensor = node.meta["val"]
-        return not (value.is_floating_point() or value.is_complex() or value.dtype is torch.bool)
+        source: Any = node.args[0]
+        return source.meta["val"].ndim == 0 and bool(node.args[1])
 
 
 class LegalizeScaledSums(CallLegalization):
@@ -126,62 +121,6 @@ class LegalizeScaledSums(CallLegalization):
 def _has_one_element(shape: Sequence[Any]) -> bool:
     # Sizes that vary are not 1: torch.export makes numbers of those that are.
     return all(isinstance(size, int) and size == 1 for size in shape)
-
-
-def _remainder(calls: EdgeCalls, node: Node) -> Node:
-    dividend, divisor = node.args[:2]
-    if not isinstance(divisor, Node):
-        dtype = node.meta["val"].dtype
-        divisor = calls(aten.full.default, [], divisor, dtype=dtype)
-    quotient = calls(aten.div.Tensor_mode, dividend, divisor, rounding_mode="floor")
-    return calls(aten.sub.Tensor, dividend, calls(aten.mul.Tensor, quotient, divisor))
-
-
-def _power(calls: EdgeCalls, node: Node) -> Node:
-    """Multiply out a power, by squares."""
-    source: Any = node.args[0]
-    exponent: Any = node.args[1]
-    base = calls.cast(source, node.meta["val"].dtype)
-    if exponent == 0:
-        return calls(aten.add.Scalar, calls(aten.mul.Scalar, base, 0), 1)
-    made: Node | None = None
-    square, left = base, int(exponent)
-    while True:
-        if left % 2:
-            made = square if made is None else calls(aten.mul.Tensor, made, square)
-        left //= 2
-        if not left:
-            return made if made is not None else base
-        square = calls(aten.mul.Tensor, square, square)
-
-
-def _power_of_tensors(calls: EdgeCalls, node: Node) -> Node:
-    """Multiply out a power whose exponent is a tensor, by the bits of the exponent."""
-    dtype = node.meta["val"].dtype
-    base, exponent = (_of_dtype(calls, one, dtype) for one in node.args[:2])
-    bits = 8 if dtype is torch.uint8 else _MOST_BITS
-    zero, one = (calls(aten.full.default, [], number, dtype=dtype) for number in (0, 1))
-    made, square = one, base
-    for place in range(bits):
-        is_set = calls(aten.ne.Scalar, calls(aten.bitwise_and.Scalar, exponent, 1 << place), 0)
-        if place == _MOST_BITS - 1 and dtype not in (torch.uint8, torch.int8):
-            # All larger exponents have one of the bits that are not examined.
-            is_set = calls(aten.logical_or.default, is_set, calls(aten.ge.Scalar, exponent, 1 << bits))
-        factor = calls(aten.where.self, is_set, square, one)
-        made = factor if place == 0 else calls(aten.mul.Tensor, made, factor)
-        if place < bits - 1:
-            square = calls(aten.mul.Tensor, square, square)
-    if dtype is torch.uint8:
-        return made
-    # A negative power of an integer is zero, but for 1, and for -1, whose sign is that of the exponent's last bit.
-    sign = calls(aten.where.self, calls(aten.ne.Scalar, calls(aten.bitwise_and.Scalar, exponent, 1), 0), base, one)
-    is_unit = calls(aten.logical_or.default, calls(aten.eq.Scalar, base, 1), calls(aten.eq.Scalar, base, -1))
-    inverse = calls(aten.where.self, is_unit, sign, zero)
-    return calls(aten.where.self, calls(aten.lt.Scalar, exponent, 0), inverse, made)
-
-
-def _of_dtype(calls: EdgeCalls, value: Any, dtype: torch.dtype) -> Node:
-    return calls.cast(value, dtype) if isinstance(value, Node) else calls(aten.full.default, [], value, dtype=dtype)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -433,7 +372,9 @@ _PASSES = (
     LegalizeSorts,
     LegalizeVolumes,
     LegalizeIntegers,
+    LegalizeArguments,
     LegalizeScaledSums,
+    LegalizeSpecialValues,
     LegalizeSplits,
     LegalizeEmpties,
 )

@@ -77,6 +77,9 @@ def _select(editor: GraphEditor, node: Node) -> None:
             one if list(shape) == whole else _call(editor, node, aten.expand.default, one, whole)
             for one, shape in zip(operands, shapes, strict=True)
         ]
+        if not whole:
+            # A single number has no dim along which it could be chosen.
+            operands = [_call(editor, node, aten.unsqueeze.default, one, 0) for one in operands]
     editor.replace(node, _indexed(editor, node, node.meta["val"], *operands))
     editor.erase(node)
 
@@ -116,9 +119,7 @@ def _unique(editor: GraphEditor, node: Node) -> None:
     flat = _call(editor, node, aten.reshape.default, source, [count])
     order = None
     if is_sorted:
-        # Runtimes have a kernel for the smallest elements, and none for sorting.
-        ranked = _call(editor, node, aten.topk.default, flat, count, 0, False, True)
-        flat, order = (_call(editor, node, operator.getitem, ranked, place) for place in (0, 1))
+        flat, order = _sorted(editor, node, flat, count)
     first = _call(editor, node, aten.full.default, [1], True, dtype=torch.bool)
     ahead, behind = (_call(editor, node, aten.slice.Tensor, flat, 0, *ends) for ends in ((1, count), (0, count - 1)))
     differs = _call(editor, node, aten.ne.Tensor, ahead, behind)
@@ -140,6 +141,16 @@ def _unique(editor: GraphEditor, node: Node) -> None:
             editor.replace(results[1], _call(editor, node, aten.reshape.default, group, list(shape)))
     for one in (*results.values(), node):
         editor.erase(one)
+
+
+def _sorted(editor: GraphEditor, node: Node, flat: Node, count: int) -> tuple[Node, Node]:
+    """Return elements in order, and where they were, with the kernel for the smallest; booleans have no order there."""
+    is_bool = flat.meta["val"].dtype is torch.bool
+    if is_bool:
+        flat = _call(editor, node, aten._to_copy.default, flat, dtype=torch.uint8)
+    ranked = _call(editor, node, aten.topk.default, flat, count, 0, False, True)
+    values, order = (_call(editor, node, operator.getitem, ranked, place) for place in (0, 1))
+    return _call(editor, node, aten._to_copy.default, values, dtype=torch.bool) if is_bool else values, order
 
 
 def _group_sizes(editor: GraphEditor, node: Node, value: Any, group: Node, count: int) -> Node:

@@ -172,6 +172,9 @@ class OperatorRecorder(TorchDispatchMode):
         self._numbers: dict[Any, torch.SymInt] = {}
         # Tensors are told by identity, so they must not die and give theirs to another one.
         self._alive: list[Any] = []
+        # By tensor, the first one whose memory it may show. Inferred values have memory of their own, so that torch
+        # does not know.
+        self._owners: dict[int, int] = {}
 
     def know(self, inputs: list[torch.Tensor | torch.SymInt]) -> None:
         """Let the inputs, and their sizes that vary, be referred to."""
@@ -226,6 +229,7 @@ class OperatorRecorder(TorchDispatchMode):
         referred = map_aggregate((tuple(args), dict(kwargs)), self._refer)
         number = len(self.steps)
         self.steps.append(Step(func, *referred, result))
+        self._note_views(func, args, result)
         if isinstance(result, torch.Tensor):
             self._remember(result, StepRef(number))
         elif isinstance(result, list | tuple):
@@ -250,12 +254,30 @@ class OperatorRecorder(TorchDispatchMode):
         self._references[id(written)] = self._refer(result)
         return written
 
+    def _note_views(self, func: Any, args: tuple[Any, ...], result: Any) -> None:
+        """Note whose memory the results of an operator may show."""
+        if all(one.alias_info is None for one in func._schema.returns):
+            return
+        shown = [
+            one
+            for one, argument in zip(args, func._schema.arguments, strict=False)
+            if argument.alias_info is not None and isinstance(one, torch.Tensor)
+        ]
+        for one in result if isinstance(result, list | tuple) else [result]:
+            for source in shown:
+                self._owners[id(one)] = self._owner(source)
+
+    def _owner(self, tensor: Any) -> int:
+        return self._owners.get(id(tensor), id(tensor))
+
     def _is_own(self, tensor: Any) -> bool:
         """Whether a tensor is the result of a step, and nothing else that is known shows its memory."""
         if not isinstance(self._references.get(id(tensor)), StepRef):
             return False
-        memory = tensor.untyped_storage()
-        return all(one is tensor or one.untyped_storage() is not memory for one in self._alive)
+        memory, owner = tensor.untyped_storage(), self._owner(tensor)
+        return owner == id(tensor) and all(
+            one is tensor or (self._owner(one) != owner and one.untyped_storage() is not memory) for one in self._alive
+        )
 
     def refer_result(self, result: Any) -> Any:
         """Return the references that make up a decomposition's result."""
@@ -665,6 +687,10 @@ class DecomposeWholeGraph(ExportedProgramPassBase):
 
     def call(self, exported_program: ExportedProgram) -> ExportedProgramPassResult:
         """Return another program; what is given stays as it is."""
+        if exported_program.graph.find_nodes(op="get_attr"):
+            # torch finds tensors that hang on the module, and forgets where it has put them.
+            exported_program = copy_program(exported_program)
+            LiftConstants().run(GraphEditor(exported_program))
         table: dict[Any, Callable[..., Any]] = default_decompositions()
         table.update(beyond_core())
         whole = {node.target for node in exported_program.graph.nodes if is_kept_whole(node)}

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from exirkit.ir import has_kernel
 
+from .expressions import EXPRESSIONS
+
 _NEAREST = 1
 _BORDER, _REFLECTION = 1, 2
 
@@ -437,6 +439,32 @@ def empty_permuted(size: Any, physical_layout: Any, **options: Any) -> Tensor:
     return made.permute([physical_layout.index(dim) for dim in range(len(size))])
 
 
+def diagonal_scatter(x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """`aten.diagonal_scatter`: other elements on a diagonal of two dims, which is a slice of both in a row.
+
+    Args:
+        x: Of known sizes in both dims.
+        src: The elements of the diagonal, along the last dim.
+        offset: How far the diagonal is above the main one.
+        dim1: The dim of the rows.
+        dim2: The dim of the columns.
+    """
+    ends = [dim % x.dim() for dim in (dim1, dim2)]
+    rows, columns = (x.shape[dim] for dim in ends)
+    if not isinstance(rows, int) or not isinstance(columns, int):
+        return NotImplemented
+    count = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
+    if count == 0:
+        return x.clone()
+    others = [dim for dim in range(x.dim()) if dim not in ends]
+    order = [*others, *ends]
+    last = x.permute(order)
+    start, step = max(offset, 0) - min(offset, 0) * columns, columns + 1
+    flat = last.reshape([*last.shape[:-2], rows * columns])
+    made = flat.slice_scatter(src, -1, start, start + (count - 1) * step + 1, step)
+    return made.reshape(last.shape).permute([order.index(dim) for dim in range(x.dim())])
+
+
 def stable_sort(x: Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:
     """`aten.sort.stable` as the core operator, which `legalize-sorts` makes stable for every runtime."""
     del stable
@@ -477,7 +505,7 @@ def bucket_of(values: Any, boundaries: Tensor, *, out_int32: bool = False, right
 def kth_value(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     """`aten.kthvalue`: the k-th least values along a dim, and where they are."""
     if x.dim() == 0:
-        return NotImplemented
+        return x.clone(), torch.zeros_like(x, dtype=torch.int64)
     values, indices = torch.sort(x, dim)
     chosen = [one.select(dim, k - 1) for one in (values, indices)]
     return tuple(one.unsqueeze(dim) if keepdim else one for one in chosen)
@@ -490,7 +518,9 @@ def median_of_all(x: Tensor) -> Any:
 
 def median_along(x: Tensor, dim: int, keepdim: bool = False) -> Any:
     """`aten.median.dim`: the middle elements along a dim, and where they are."""
-    if x.dim() == 0 or not isinstance(x.shape[dim], int) or x.shape[dim] < 1:
+    if x.dim() == 0:
+        return x.clone(), torch.zeros_like(x, dtype=torch.int64)
+    if not isinstance(x.shape[dim], int) or x.shape[dim] < 1:
         return NotImplemented
     size = x.shape[dim]
     values, indices = torch.sort(x, dim)
@@ -549,6 +579,7 @@ _BY_OPERATOR: Mapping[Any, Callable[..., Any]] = {
     aten._int_mm.default: integer_product,
     aten._scaled_dot_product_flash_attention_for_cpu_backward.default: attention_backward,
     aten.empty_permuted.default: empty_permuted,
+    aten.diagonal_scatter.default: diagonal_scatter,
     aten.sort.stable: stable_sort,
     aten.searchsorted.Tensor: places_among,
     aten.bucketize.Tensor: bucket_of,
@@ -577,7 +608,7 @@ _BY_NAME: Mapping[tuple[str, str], Callable[..., Any]] = {
 
 def further_decompositions() -> dict[Any, Callable[..., Any]]:
     """Return the decompositions by operator; those of other libraries where they are imported."""
-    table = dict(_BY_OPERATOR)
+    table = {**EXPRESSIONS, **_BY_OPERATOR}
     for (name, overload), function in _BY_NAME.items():
         if has_kernel(f"{name}.{overload}" if overload else name):
             namespace, operator = name.split("::")

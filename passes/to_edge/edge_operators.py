@@ -290,7 +290,8 @@ _VARIANTS: dict[OpOverload | DefinedOperator, Any] = {
     torch.ops.aten.empty.memory_format: ops.edge.dim_order_ops._empty_dim_order.default,
 }
 
-_KEPT_ARGUMENTS = ("dtype", "non_blocking")
+# Not `non_blocking`: there is no other device, and kernels reject it.
+_KEPT_ARGUMENTS = ("dtype",)
 
 
 class UseDimOrderOperators(Pass):

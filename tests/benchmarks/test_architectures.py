@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from benchmarks.architectures import lowering
 from benchmarks.architectures.building import read_library
 from benchmarks.architectures.measuring import measure
 from benchmarks.architectures.table import page
@@ -35,3 +36,14 @@ def test_page_is_about_the_library() -> None:
 
 def test_page_without_results() -> None:
     assert "Nothing." in page({})
+
+
+def test_architectures_are_decomposed_node_by_node_and_keep_to_twice_the_arena() -> None:
+    results = lowering.read_results()
+    assert set(results) <= set(LIBRARY)
+    whole = {name: one for name, one in results.items() if "arena_O2" in one}
+    assert len(whole) >= 80
+    assert not [name for name, one in results.items() if one.get("fall_backs")]
+    assert not [name for name, one in whole.items() if one["arena_O2"] > 2 * one["arena_O1"]]
+    assert lowering.PAGE.read_text() == lowering.page(results)
+    assert "Nothing was measured" in lowering.page({})

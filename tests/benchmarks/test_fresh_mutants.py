@@ -1,13 +1,14 @@
-"""The second list of bugs fits the functions that it changes, and each bug shows in the program written for it."""
+"""The lists of bugs fit the functions that they change, and each bug shows in the program written for it."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from benchmarks.fresh_mutants import main, read_mutants
+from benchmarks.fresh_mutants import LIST, main, read_mutants
 
 from exirkit.fuzz.mutants import Mutant, MutantResult, bench, changes, shipped_mutants
 from exirkit.fuzz.mutants.applying import mutated_code
@@ -15,6 +16,7 @@ from exirkit.fuzz.programs import parse_program, program_text
 from exirkit.ir import InternalError, UsageError
 
 MUTANTS = read_mutants()
+HISTORIC = read_mutants(LIST.with_name("historic_bugs.yaml"))
 
 
 def test_the_list_has_fifty_bugs_of_all_parts() -> None:
@@ -26,8 +28,17 @@ def test_the_list_has_fifty_bugs_of_all_parts() -> None:
     assert all("Source, " in one.doc for one in MUTANTS)
 
 
+def test_the_historic_list_names_thirty_threads() -> None:
+    names = [one.id for one in HISTORIC]
+    assert len(set(names)) == len(names) == 30
+    assert set(names).isdisjoint(one.id for one in (*shipped_mutants(), *MUTANTS))
+    threads = {found[0] for one in HISTORIC if (found := re.findall(r"\(([\w./-]+ \d+)(?:, in kind)?\)", one.doc))}
+    assert len(threads) >= 28
+    assert {one.part for one in HISTORIC} == {"pass", "rules", "planner", "emitter", "interpreter", "verifier"}
+
+
 def test_each_text_is_there_once_and_each_program_can_be_read() -> None:
-    for one in MUTANTS:
+    for one in (*MUTANTS, *HISTORIC):
         mutated_code(one)
         program = parse_program(one.program)
         assert parse_program(program_text(program)) == program
@@ -36,7 +47,7 @@ def test_each_text_is_there_once_and_each_program_can_be_read() -> None:
         mutated_code(gone)
 
 
-@pytest.mark.parametrize("one", MUTANTS, ids=lambda one: one.id)
+@pytest.mark.parametrize("one", [*MUTANTS, *HISTORIC], ids=lambda one: one.id)
 def test_each_bug_shows_in_its_program(one: Mutant) -> None:
     times, is_changed = changes(one, parse_program(one.program))
     assert times > 0

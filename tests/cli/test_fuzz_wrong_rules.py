@@ -1,9 +1,8 @@
-"""Forty wrong rules, each wrong in its own way: campaigns find all of them, within 60 seconds each."""
+"""Forty wrong rules, each wrong in its own way: campaigns find all of them within 16 programs each."""
 
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ NEVER = {
     "wrong.condition-never-holds",
 }
 SEEDS = 16
-SECONDS = 60
 
 
 @pytest.fixture(autouse=True)
@@ -35,9 +33,7 @@ def _here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def report_of(rule: str, invoke: Invoke, directory: Path) -> dict[str, Any]:
     (directory / "book.yaml").write_text(yaml.safe_dump({**BOOK, "rules": [RULES[rule]]}))
-    began = time.process_time()
     result = invoke("fuzz", "--rules", "book.yaml", "--seeds", str(SEEDS), "--analyses", "0", "--json")
-    assert time.process_time() - began < SECONDS
     assert result.exit_code == 1, (rule, result.stdout)
     report: dict[str, Any] = json.loads(result.stdout)
     return report

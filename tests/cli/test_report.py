@@ -85,6 +85,8 @@ def test_graphs_for_model_explorer(invoke: Invoke, model_file: Path, tmp_path: P
     found = json.loads(graphs.read_text())["graphs"]
     assert found[0]["id"] == "forward 00 export"
     for graph in found:
+        # The keys of the classes in Model Explorer's graph_builder.
+        assert set(graph) == {"id", "nodes"}
         nodes = {node["id"]: node for node in graph["nodes"]}
         assert len(nodes) == len(graph["nodes"])
         assert all(edge["sourceNodeId"] in nodes for node in nodes.values() for edge in node["incomingEdges"])

@@ -51,6 +51,22 @@ def write_bundle(folder: Path) -> None:
     (folder / "official.bpte").write_bytes(bytes(serialize.serialize_from_bundled_program_to_flatbuffer(bundle)))
 
 
+def write_record(folder: Path) -> None:
+    """Write `official.etrecord` and a trace; records of the official exporter take branches without numbers at most."""
+    import torch
+    from executorch import exir
+    from executorch.runtime import Runtime
+    from tests.devtools.test_etrecord import Bodies, X
+
+    exported = torch.export.export(Bodies(loops=False), (X[0],))
+    made = exir.to_edge(exported, generate_etrecord=True).to_executorch()
+    made.get_etrecord().save(str(folder / "official.etrecord"))
+    made.save(str(folder / "official.pte"))
+    program = Runtime.get().load_program(str(folder / "official.pte"), enable_etdump=True, debug_buffer_size=1 << 20)
+    program.load_method("forward").execute([X[0]])
+    program.write_etdump_result_to_file(str(folder / "official.etdp"), str(folder / "official.bin"))
+
+
 def inspect(folder: Path) -> dict[str, list[tuple[list[str], bool, bool]]]:
     """Return operators, and whether source and module are known, of the calls in each trace with its record."""
     from executorch.devtools import Inspector
@@ -66,7 +82,7 @@ def inspect(folder: Path) -> dict[str, list[tuple[list[str], bool, bool]]]:
     return found
 
 
-TASKS = {"inspect": inspect, "read_bundle": read_bundle, "write_bundle": write_bundle}
+TASKS = {"inspect": inspect, "read_bundle": read_bundle, "write_bundle": write_bundle, "write_record": write_record}
 
 
 if __name__ == "__main__":

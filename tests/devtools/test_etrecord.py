@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import operator
 import zipfile
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 import torch
 from tests.devtools.official_tools import run_official
 from tests.official.oracle import OfficialRuntime
+from torch._higher_order_ops.map import map as control_map
+from torch._higher_order_ops.while_loop import while_loop
 
 from exirkit import (
     AllNodePartitioner,
@@ -52,6 +55,24 @@ class Block(torch.nn.Module):
         return values, places
 
 
+class Bodies(torch.nn.Module):
+    """A map, a loop, and a branch in a branch."""
+
+    def __init__(self, loops: bool = True) -> None:
+        super().__init__()
+        self.loops = loops
+
+    def forward(self, x: torch.Tensor) -> Any:
+        def deeper(one: torch.Tensor) -> Any:
+            return torch.cond(one.sum() < 1e9, lambda two: two.exp().neg(), lambda two: two.abs(), (one,))
+
+        if self.loops:
+            rows = control_map(lambda row: row.sin() * 2, x)  # type: ignore[arg-type, misc]
+            first = (torch.zeros((), dtype=torch.int64), rows)
+            _, x = while_loop(lambda at, _: at < 3, lambda at, one: (at + 1, one.cos() * one), first)
+        return torch.cond(x.sum() < 1e9, deeper, lambda one: one.tanh(), (x,))
+
+
 X = torch.linspace(-1, 2, 2 * 3 * 4).reshape(2, 3, 4)
 
 
@@ -65,18 +86,21 @@ def batched(level: int) -> Any:
     return recorded(Block(), X, level=level, dynamic_shapes=({0: torch.export.Dim("batch", min=1, max=5)},))
 
 
-@pytest.mark.parametrize("level", [0, 1, 2])
-def test_every_instruction_has_nodes_with_source_and_module(level: int) -> None:
-    made = batched(level)
+@pytest.mark.parametrize(("model", "level"), [(Block, 0), (Block, 1), (Block, 2), (Bodies, 2)])
+def test_every_instruction_has_nodes_with_source_and_module(model: type[torch.nn.Module], level: int) -> None:
+    made = batched(level) if model is Block else recorded(Bodies(), X[0], level=level)
     record = made.get_etrecord()
     plan = made.executorch_program.execution_plan[0]
     for at in range(len(plan.chains[0].instructions)):
         nodes = record.nodes_of("forward", at)
         assert nodes, at
         assert all("in forward" in str(node.stack_trace) and node.module is not None for node in nodes)
-    normed = [node for at in range(len(plan.chains[0].instructions)) for node in record.nodes_of("forward", at)]
-    assert {"first", "norm", ""} <= {node.module for node in normed}
-    assert any(node.module_type == "torch.nn.modules.normalization.LayerNorm" for node in normed)
+    found = [node for at in range(len(plan.chains[0].instructions)) for node in record.nodes_of("forward", at)]
+    if model is Block:
+        assert {"first", "norm", ""} <= {node.module for node in found}
+        assert any(node.module_type == "torch.nn.modules.normalization.LayerNorm" for node in found)
+    else:
+        assert {node.within for node in found} == {None, "map_impl", "while_loop", "cond"}
 
 
 def test_a_record_is_what_was_saved(tmp_path: Path) -> None:
@@ -113,7 +137,10 @@ def test_a_node_of_several_handles_has_one_in_the_official_form(tmp_path: Path) 
     record = made.get_etrecord()
     joined = [RecordedNode(**{**vars(one), "handles": (1, 7)}) for one in record.nodes["forward"]]
     ETRecord(record.programs, nodes={"forward": joined}, debug_handle_map={"forward": {0: 7}}).save(tmp_path / "m")
-    assert parse_etrecord(tmp_path / "m").debug_handle_map["forward"][0] == (7, 8, 9)[: 1 + len(joined)]
+    assert parse_etrecord(tmp_path / "m").debug_handle_map["forward"][0] == 7
+    with zipfile.ZipFile(tmp_path / "m") as archive:
+        stored = json.loads(archive.read("debug_handle_map"))
+    assert stored["forward"]["0"] == [7, 8, 9][: 1 + len(joined)]
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "identifier", "json"])
@@ -142,12 +169,23 @@ def test_the_official_inspector_shows_every_instruction(tmp_path: Path, official
         assert trace.failure is None
         (tmp_path / f"{level}.etdp").write_bytes(trace.etdump)
         counts[str(level)] = trace.etdump.count(b"OPERATOR_CALL")
-    found = run_official(tmp_path, "inspect")["inspect"]
-    assert set(found) == set(counts)
-    for calls in found.values():
-        assert len(calls) > 8
-        # The official reader does not look into bodies: it knows nothing of the sine or the product of a branch.
-        assert len([call for call in calls if not all(call)]) <= 1
+    bodies = recorded(Bodies(), X[0])
+    bodies.get_etrecord().save(tmp_path / "bodies.etrecord")
+    (tmp_path / "bodies.etdp").write_bytes(official_runtime.trace(bodies.buffer, [[X[0]]]).etdump)
+    found = run_official(tmp_path, "write_record", "inspect")["inspect"]
+    assert set(found) == {*counts, "bodies", "official"}
+    theirs = found.pop("official")
+    assert all(len(calls) > 8 and all(map(all, calls)) for calls in found.values())
+    # The official reader knows only the nodes of a method's own graph: what is in a body shows the call around it.
+    assert {op for ops, *_ in found["bodies"] for op in ops} >= {"map_impl", "while_loop", "cond"}
+    # The official chain leaves instructions of bodies out of its maps; the nodes are there.
+    assert sum(not ops for ops, *_ in theirs) >= 2
+    record = parse_etrecord(tmp_path / "official.etrecord")
+    inside = {node.op for node in record.nodes["forward"] if node.within == "cond"}
+    assert inside >= {"aten.sum.dim_IntList", "aten.exp.default", "aten.neg.default", "aten.tanh.default"}
+    blocks = Inspector(tmp_path / "official.etdp", etrecord=record).event_blocks
+    ours = {op for block in blocks for event in block.events for op in event.op_types}
+    assert ours == {op for ops, *_ in theirs for op in ops} == {"aten.sum.dim_IntList", "aten.lt.Scalar"}
 
 
 class Converted(torch.nn.Module):

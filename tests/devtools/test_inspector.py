@@ -72,6 +72,24 @@ def test_the_gap_of_every_instruction(level: int) -> None:
     assert all(any(source) for source in found["stacktraces"].map(lambda one: list(one.values())))
 
 
+def test_what_rules_put_together_is_compared_where_it_ends() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Conv2d(2, 3, 3, padding=1), torch.nn.ReLU())
+    x = torch.randn(1, 2, 6, 5)
+    edge = to_edge(torch.export.export(model, (x,)), generate_etrecord=True)
+    made = edge.to_executorch(ExecutorchBackendConfig(optimization_level=2))
+    tracer = traced(made, {"forward": [[x]]})
+    data, record = trace_file(tracer.trace()).to_bytes(), made.get_etrecord()
+    record.update_representative_inputs([x])
+    rows = Inspector(etdump_data=data, etrecord=record, debug_buffer=tracer.buffer).numeric_gap_rows("MSE")
+    # The sum of the product that it became is the first of the three results of a kernel.
+    assert [row["op_types"] for row in rows] == [["aten.convolution.default"], ["aten.relu.default"]]
+    assert tuple(rows[0]["aot_intermediate_output"].shape) == (1, 3, 6, 5)
+    assert {row["runtime_debug_handle"] for row in rows} == set(record.debug_handle_map["forward"].values())
+    assert len(record.debug_handle_map["forward"]) > len(rows)
+    assert all(gap < 1e-10 for row in rows for gap in row["gap"])
+
+
 def test_a_wrong_value_is_the_first_with_a_gap() -> None:
     made = lowered()
     tracer = traced(made, {"forward": [INPUTS]})

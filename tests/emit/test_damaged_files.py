@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import random
 import struct
-import time
 import tracemalloc
 from collections.abc import Callable
 
@@ -181,14 +180,11 @@ def test_bomb_is_a_program_when_it_is_small() -> None:
 def test_sharing_cannot_blow_a_small_file_up(count: int) -> None:
     data = bomb((count, count, count))
     tracemalloc.start()
-    began = time.perf_counter()
     with pytest.raises(ProgramFormatError) as error:
         read_program(data)
-    seconds = time.perf_counter() - began
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert error.value.code == "EK515"
-    assert seconds < 20
     assert peak < 40 * 8 * (len(data) + 2**14)
 
 

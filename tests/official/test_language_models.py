@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import runpy
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -187,15 +188,40 @@ def test_facts_are_methods(file: ExecutorchProgramManager) -> None:
     }
 
 
+def quantize(model: torch.nn.Module) -> None:
+    """Quantize a model as torchao does: tables and weights of attention alone, the rest with what they are given."""
+    library = importlib.import_module("torchao.quantization")
+    four = vars(torch)["int4"]
+    given = library.Int8DynamicActivationIntxWeightConfig(weight_dtype=four, weight_granularity=library.PerGroup(16))
+    kinds: list[tuple[str, type[torch.nn.Module], Any]] = [
+        (
+            "embed",
+            torch.nn.Embedding,
+            library.IntxWeightOnlyConfig(weight_dtype=four, granularity=library.PerGroup(32)),
+        ),
+        ("self_attn", torch.nn.Linear, library.Int8WeightOnlyConfig()),
+        ("mlp", torch.nn.Linear, given),
+    ]
+    for part, kind, config in kinds:
+        library.quantize_(model, config, lambda layer, name, k=kind, p=part: isinstance(layer, k) and p in name)
+
+
 @pytest.mark.executorch
 @pytest.mark.filterwarnings("ignore")
-def test_a_llama_of_the_transformers_library(official_runtime: OfficialRuntime) -> None:
+@pytest.mark.parametrize("is_quantized", [False, True])
+def test_a_llama_of_the_transformers_library(is_quantized: bool, official_runtime: OfficialRuntime) -> None:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     example = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "09_generate_text.py"))
     torch.manual_seed(0)
     sizes: Any = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2}
     model = LlamaForCausalLM(LlamaConfig(vocab_size=example["WORDS"], num_hidden_layers=1, **sizes))
+    weights = sum(one.nbytes for one in model.parameters())
+    if is_quantized:
+        for weight in model.parameters():
+            if weight.dim() > 1:
+                torch.nn.init.normal_(weight, std=0.3)
+        quantize(model)
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         edge = example["edge_program"](model)
@@ -206,7 +232,11 @@ def test_a_llama_of_the_transformers_library(official_runtime: OfficialRuntime) 
 
         prompts = [[1, 5, 9], [4, 4, 4, 4, 4, 4, 4, 8], [2, 90], list(range(60, 40, -1))]
         texts = {at: greedy(logits, prompt, 10) for at, prompt in enumerate(prompts)}
+    assert len({token for text in texts.values() for token in text}) > 5, "tokens depend on those before"
     made = shared(edge, run_reinplace_pass=True)
-    weights = sum(one.nbytes for one in model.parameters())
-    assert weights < sum(map(len, made.tensor_data.values())) < weights + 4096, "the weights are stored once"
+    stored = sum(map(len, made.tensor_data.values()))
+    if is_quantized:
+        assert stored < 0.6 * weights, "the head alone is float"
+    else:
+        assert weights < stored < weights + 4096, "the weights are stored once"
     assert_generates(made, texts, prompts, official_runtime)

@@ -17,7 +17,7 @@ from exirkit import (
     to_edge,
 )
 from exirkit.ir import underlying
-from exirkit.passes import live_nbytes, peak_nbytes, planned_nbytes
+from exirkit.passes import LiveBytes, peak_nbytes, planned_nbytes
 from exirkit.patterns import KernelCost, Target
 from exirkit.runtime_ref import Runtime
 
@@ -108,10 +108,20 @@ def test_a_program_for_size_needs_no_more_memory() -> None:
     torch.testing.assert_close(answer(small, x), answer(plain, x), rtol=1e-4, atol=1e-5)
 
 
+def test_a_program_for_speed_needs_at_most_twice_the_memory_unless_it_is_asked_to() -> None:
+    # Its windows, gathered at once, are nine times its input.
+    model = torch.nn.Sequential(torch.nn.Conv2d(8, 8, 3, 1, 1, groups=8), torch.nn.ReLU(), torch.nn.Conv2d(8, 4, 3))
+    edge, x = edge_of(model, torch.randn(1, 8, 32, 32)), torch.randn(1, 8, 32, 32)
+    exact, fast, wide = lowered(edge, 1), lowered(edge, 2), lowered(edge, 2, arena_limit=1 << 40)
+    assert arena(fast) <= 2 * arena(exact) < arena(wide)
+    assert "aten::bmm" in kernels(fast)
+    torch.testing.assert_close(answer(fast, x), answer(exact, x), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
 def test_memory_between_small_and_fast_is_used(share: float) -> None:
     edge, x = edge_of(Convolutions(), torch.randn(1, 3, 48, 48)), torch.randn(1, 3, 48, 48)
-    least, most = arena(lowered(edge, 2, optimize_for="size")), arena(lowered(edge, 2))
+    least, most = arena(lowered(edge, 2, optimize_for="size")), arena(lowered(edge, 2, arena_limit=1 << 40))
     limit = int(least + share * (most - least))
     program = lowered(edge, 2, arena_limit=limit)
     assert arena(program) <= limit
@@ -141,8 +151,8 @@ def test_optimized_programs_are_the_same_every_time() -> None:
 
 def test_what_is_alive_is_bounded_by_its_peak() -> None:
     program = edge_of(Convolutions(), torch.randn(1, 3, 24, 24)).exported_program()
-    inputs = frozenset(program.graph_signature.user_inputs)
-    alive = [live_nbytes(node, inputs) for node in program.graph.nodes if hasattr(underlying(node.target), "_schema")]
+    living = LiveBytes(frozenset(program.graph_signature.user_inputs))
+    alive = [living(node) for node in program.graph.nodes if hasattr(underlying(node.target), "_schema")]
     assert alive[0] == 3 * 24 * 24 * 4
     # The last convolution, beside its input.
     assert peak_nbytes(program) == max(alive) + 24 * 12 * 12 * 4

@@ -17,8 +17,8 @@ from exirkit.emit import Buffer, ProgramFormatError, ProgramVerifyError, lay_out
 from exirkit.ir import ModelError, UsageError
 from exirkit.runtime_ref import Limits, Method, Runtime
 
-# One load of a small damaged file; generous, since the machine may be busy.
-PATIENCE_S = 5.0
+# Processor time of one load and run of a small damaged file that does not end. An undamaged one takes milliseconds.
+PATIENCE_S = 60.0
 
 
 def layers() -> bytes:
@@ -98,7 +98,7 @@ def campaign(name: str, count: int, seed: int) -> Counter[str]:
     outcomes: Counter[str] = Counter()
     given = torch.ones(SEEDS[name][1])
     for damaged in mutations(data, count, seed, header_nbytes=header_nbytes):
-        started = time.monotonic()
+        started = time.process_time()
         outcome, methods = attempt(damaged)
         outcomes[outcome] += 1
         for method in methods:
@@ -106,7 +106,7 @@ def campaign(name: str, count: int, seed: int) -> Counter[str]:
                 method.execute([given])
             except (ModelError, UsageError) as error:
                 outcomes[f"execute {error.code}"] += 1
-        assert time.monotonic() - started < PATIENCE_S, f"{outcome} took too long"
+        assert time.process_time() - started < PATIENCE_S, f"{outcome} took too long"
     return outcomes
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from xml.etree import ElementTree
 
 import pytest
@@ -29,9 +28,7 @@ def shapes(text: str) -> dict[str, list[tuple[float, float, float, float]]]:
 @pytest.mark.parametrize("count", [10, 2000])
 def test_every_value_is_drawn_to_scale(made_up: Draw, count: int) -> None:
     memory_map = made_up(count)
-    started = time.perf_counter()
     text = memory_map_svg(memory_map)
-    assert time.perf_counter() - started < 5
     found = {key.partition(": ")[0]: drawn for key, drawn in shapes(text).items()}
     (method,) = memory_map.methods
     assert len(found) == len(method.values) > 5

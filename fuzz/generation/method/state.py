@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from exirkit.fuzz.generation.operators.binary import into_sum
 from exirkit.fuzz.programs import Contents, Ref
 
@@ -9,6 +11,9 @@ from .extents import greatest_count
 from .guards import fitting, tamed, within
 from .scope import Scope
 from .values import Fact, Value, is_float
+
+_CACHE_SIZES = (33, 32)
+"""More than 4 KiB of float32: lowering copies smaller buffers rather than to write where they lie."""
 
 
 class Writes:
@@ -28,6 +33,8 @@ class Writes:
 
     def prepare(self) -> None:
         """Add the buffers that the method is to write, so that calls read them."""
+        if self.building.requests("large_state"):
+            self._prepare_cache()
         if not self.building.requests("mutable_buffer"):
             return
         count = 2 if self.building.requests("swapped_buffers") else self.scope.choices.integer(1, 2)
@@ -45,6 +52,14 @@ class Writes:
             self.building.written.add(value.name)
             self.scope.values.append(value)
             self.scope.must_use.append(value)
+
+    def _prepare_cache(self) -> None:
+        """Add a buffer that is large enough to be written where it lies."""
+        contents = self.building.contents(torch.float32)
+        value = self.building.store("buffer", torch.float32, _CACHE_SIZES, contents)
+        value.fact = state_fact(value.fact)
+        self.building.written.add(value.name)
+        self.scope.values.append(value)
 
     def written_values(self) -> list[Value]:
         """Return the buffers that methods of the program write."""
@@ -105,6 +120,8 @@ class Writes:
         """Return what a buffer becomes: all new, or a part of it overwritten."""
         kind = self.scope.choices.integer(0, 3)
         new = self._new_value(buffer)
+        if buffer.sizes == _CACHE_SIZES and kind > 0:
+            return self._with_rows(buffer, new)
         if kind == 0:
             return new if new.source == "result" else self._copied(buffer, new)
         if kind == 1:
@@ -122,6 +139,21 @@ class Writes:
         source = self.scope.call("aten.select.int", (new, 0, 0), part, root=new)
         at = self.scope.choices.integer(0, size - 1)
         return self.scope.call("aten.select_scatter.default", (buffer, source, 0, at), state_fact(buffer.fact))
+
+    def _with_rows(self, buffer: Value, new: Value) -> Value:
+        """Put rows into a cache, one of them at a place that is counted from the end at times."""
+        if self.scope.choices.chance(0.3):
+            # Rows change places: what is put is what is overwritten.
+            places = tuple(self.scope.choices.shuffled(range(_CACHE_SIZES[0])))
+            index = self.building.store(
+                "constant", torch.int64, (len(places),), Contents(kind="numbers", numbers=places)
+            )
+            return self.scope.call("aten.index_put.default", (new, [index], new), state_fact(buffer.fact))
+        places = (self.scope.choices.integer(2, 9), self.scope.choices.pick((1, 0, -1)))
+        index = self.building.store("constant", torch.int64, (2,), Contents(kind="numbers", numbers=places))
+        part = new.fact._replace(sizes=(2, *buffer.sizes[1:]), is_dense=False)
+        rows = self.scope.call("aten.slice.Tensor", (new, 0, 1, 3), part, root=new)
+        return self.scope.call("aten.index_put.default", (buffer, [index], rows), state_fact(buffer.fact))
 
     def _copied(self, buffer: Value, new: Value) -> Value:
         return self.scope.call("aten.copy.default", (buffer, new), state_fact(buffer.fact))

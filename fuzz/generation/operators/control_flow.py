@@ -154,7 +154,8 @@ def _cond(scope: Scope, catalogue: Catalogue) -> None:
     operands = _operands(scope, scope.choices.integer(1, 2))
     facts = [value.fact for value in operands]
     one, other = BodyScope(scope, facts), BodyScope(scope, facts)
-    first = _owned(one, _fill(one, catalogue))
+    # A branch may return what it was given, as far as torch lets it: a copy.
+    first = _owned(one, one.operands[0] if scope.choices.chance(0.25) else _fill(one, catalogue))
     source = _fill(other, catalogue)
     if first.dtype != torch.bool and not fits(first.dtype, source.fact.low, source.fact.high):
         source = calm(other, source, 64)

@@ -134,7 +134,9 @@ def _permuted(scope: Scope, operator: Operator, value: Value) -> None:
     order = scope.choices.shuffled(range(value.rank))
     sizes = tuple(value.sizes[dim] for dim in order)
     if scope.choices.chance(0.3):
-        written = [dim - value.rank for dim in order]
+        # From the end, all of them or some: what compares dims as they are written sees another order.
+        is_mixed = scope.choices.chance(0.5)
+        written = [dim if is_mixed and scope.choices.chance(0.5) else dim - value.rank for dim in order]
     else:
         written = [from_end(scope, dim, value.rank) for dim in order]
     _show(scope, operator, value, (written,), sizes, is_dense=value.fact.is_dense and order == list(range(value.rank)))

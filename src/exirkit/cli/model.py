@@ -191,7 +191,11 @@ def load_exported(path: Path) -> ExportedProgram | dict[str, ExportedProgram]:
 
     from exirkit.ir import load_pt2, mapped_archive
 
-    names = _archive_names(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except Exception as error:  # besides what zipfile says of bad archives: names that are not text, versions, places
+        raise _not_loaded(path, f"the names in the archive cannot be read: {first_line(error)}") from error
     if any(AOTINDUCTOR_DIR in name for name in names):
         # Reading such an archive would load the machine code that is in it.
         raise CommandError(
@@ -207,21 +211,12 @@ def load_exported(path: Path) -> ExportedProgram | dict[str, ExportedProgram]:
                 return dict(load_pt2(path).exported_programs)
             return torch.export.load(path)
     except Exception as error:
-        raise CommandError(
-            code="EK718",
-            message=f"torch.export.load failed: {first_line(error)}",
-            file=str(path),
-            hint="the file must come from torch.export.save of the installed torch version",
-        ) from error
+        raise _not_loaded(path, f"torch.export.load failed: {first_line(error)}") from error
 
 
-def _archive_names(path: Path) -> list[str]:
-    """Return the names in a zip archive; none if it is none, which torch says better."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return archive.namelist()
-    except (zipfile.BadZipFile, OSError):
-        return []
+def _not_loaded(path: Path, message: str) -> CommandError:
+    hint = "the file must come from torch.export.save of the installed torch version"
+    return CommandError(code="EK718", message=message, file=str(path), hint=hint)
 
 
 def export_methods(made: Any, *, strict: bool, say: Callable[[str], None]) -> dict[str, ExportedProgram]:

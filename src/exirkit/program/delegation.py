@@ -213,6 +213,20 @@ def _backend(name: str) -> type[BackendDetails]:
     return find_backend(name)
 
 
+# Where the official package declares what a partitioner is.
+_OFFICIAL = "executorch.exir.backend.partitioner"
+
+
+def accepted(partitioner: Partitioner) -> Partitioner:
+    """Return a partitioner as one of ours: `OfficialPartitioner` wraps one of the official package."""
+    if all(one.__module__ != _OFFICIAL for one in type(partitioner).__mro__):
+        return partitioner
+    # The bridge is built on this room, and needs the official package, which is there if its partitioner is.
+    bridge: Any = import_module("exirkit.bridge")
+    made: Partitioner = bridge.OfficialPartitioner(partitioner)
+    return made
+
+
 def delegated(program: ExportedProgram, partitioner: Partitioner) -> ExportedProgram:
     """Return a program in which delegates compute what a partitioner takes; what is given stays as it is."""
     return delegated_methods({"forward": program}, {"forward": partitioner})["forward"]
@@ -229,6 +243,7 @@ def delegated_methods(
         programs: By method; they are not changed.
         partitioners: By method; programs of other methods stay as they are.
     """
+    partitioners = {name: accepted(one) for name, one in partitioners.items()}
     made = {name: with_stored_integers(one) if name in partitioners else one for name, one in programs.items()}
     works: dict[str, list[_Work]] = {}
     for method, partitioner in partitioners.items():

@@ -19,6 +19,7 @@ from exirkit.passes import (
     with_stored_integers,
 )
 
+from .delegation import accepted
 from .managers import EdgeProgramManager, Programs, Progress, by_method, method_of, pipeline_between, say
 
 
@@ -110,10 +111,10 @@ def _partitioners(
     programs: Mapping[str, ExportedProgram], given: Sequence[Partitioner] | Mapping[str, Sequence[Partitioner]] | None
 ) -> dict[str, list[Partitioner]]:
     if not isinstance(given, Mapping):
-        return {name: list(given or ()) for name in programs}
+        given = dict.fromkeys(programs, given or ())
     for name in given:
         method_of(programs, name)
-    return {name: list(given.get(name, ())) for name in programs}
+    return {name: [accepted(one) for one in given.get(name, ())] for name in programs}
 
 
 def _kept_whole(

@@ -6,7 +6,7 @@ A method is lowered as fast as its memory allows: optimized, lowered, planned, a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -42,6 +42,7 @@ from exirkit.passes import (
     EdgeCompileConfig,
     ExecutorchBackendConfig,
     FuseQuantizedEmbeddings,
+    LiveBytes,
     MemoryPlanningPass,
     Partitioner,
     Pipeline,
@@ -53,7 +54,6 @@ from exirkit.passes import (
     has_library_operators,
     has_quantized_blocks,
     has_quantized_embeddings,
-    live_nbytes,
     needs_legalizing,
     peak_nbytes,
     planned_nbytes,
@@ -126,6 +126,8 @@ def pipeline_between(given: Pipeline | None, usual: str) -> Pipeline:
 
 
 _ATTEMPTS = 5
+_USUAL_GROWTH = 2
+"""How many times as large as at `-O1` an arena at `-O2` may be if nothing else is asked for."""
 """How often an optimization is repeated with less memory. Each time the excess is taken off, so few are needed."""
 
 
@@ -202,11 +204,8 @@ class MethodLowering:
         level = config.optimization_level
         program = self._legalized(program, target_of(config))
         limit = math.inf if config.arena_limit is None else float(config.arena_limit)
-        if level == 2 and config.optimize_for == "size":
-            limit = min(limit, planned_nbytes(self._lowered(program)))
         if level == 2:
-            target = target_of(config)
-            found = self._within(program, target, limit, widen_weights=config.optimize_for == "speed")
+            found = self._for_target(program, config, limit)
             if found is not None:
                 return found
         sizes = []
@@ -244,21 +243,31 @@ class MethodLowering:
                 return made
         return program
 
-    def _within(
-        self, program: ExportedProgram, target: Target, limit: float, *, widen_weights: bool
+    def _for_target(
+        self, program: ExportedProgram, config: ExecutorchBackendConfig, limit: float
     ) -> ExportedProgram | None:
         """Return the program optimized for a target with at most so much memory, or None if that does not do."""
-        allowed = limit
-        for _ in range(_ATTEMPTS):
-            made = self._at_level(program, 2, target=target, allowed=allowed, widen_weights=widen_weights)
+        for_speed = config.optimize_for == "speed"
+        is_usual = for_speed and config.arena_limit is None
+        if is_usual:
+            limit = _USUAL_GROWTH * peak_nbytes(program)
+        elif not for_speed:
+            limit = min(limit, planned_nbytes(self._lowered(program)))
+        target, allowed = target_of(config), limit
+        for attempt in range(_ATTEMPTS):
+            made = self._at_level(program, 2, target=target, allowed=allowed, widen_weights=for_speed)
             lowered = self._lowered(made)
+            if planned_nbytes(lowered) <= limit:
+                return lowered
+            # What is live at once is only a lower bound of what a plan takes.
+            if is_usual and attempt == 0:
+                limit = max(limit, _USUAL_GROWTH * planned_nbytes(self._lowered(self._exactly(program))))
             excess = planned_nbytes(lowered) - limit
             if excess <= 0:
                 return lowered
-            # What is live at once is only a lower bound of what a plan takes.
-            allowed -= excess
             if allowed <= 0:
                 break
+            allowed = max(0.0, allowed - excess)
         return None
 
     def _at_level(
@@ -275,7 +284,7 @@ class MethodLowering:
         if level == 2:
             settings["widen-weights"] = widen_weights and any(map(widens, program.graph.nodes))
         if allowed < math.inf:
-            settings["scratch-room"] = _room(allowed, frozenset(program.graph_signature.user_inputs))
+            settings["scratch-room"] = _room(allowed, program.graph_signature.user_inputs)
         return Pipeline.shipped(f"optimize_{level}").run(program, settings=settings, progress=self._say).program
 
     def _lowered(self, program: ExportedProgram) -> ExportedProgram:
@@ -288,9 +297,10 @@ class MethodLowering:
         say(self.progress, f"{self.method}: {title}")
 
 
-def _room(allowed: float, inputs: Container[Any]) -> Callable[[Node], float]:
+def _room(allowed: float, inputs: Iterable[Any]) -> Callable[[Node], float]:
     """Return what says how many bytes a rewrite may use at a node, beside what is alive there anyway."""
-    return lambda node: allowed - live_nbytes(node, inputs)
+    alive = LiveBytes(frozenset(inputs))
+    return lambda node: allowed - alive(node)
 
 
 class _Methods:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 import torch
 
+from exirkit.fuzz.compilers import ExirkitCompiler
 from exirkit.fuzz.generation import (
     Fact,
     Policy,
@@ -20,6 +21,8 @@ from exirkit.fuzz.generation import (
     measure,
     shipped_operators,
 )
+from exirkit.fuzz.generation.policy import REPLACED, draw_plan
+from exirkit.fuzz.oracles import check
 from exirkit.fuzz.programs import Program, Runner, build, check_program, parse_program, program_text, run_eagerly
 from exirkit.fuzz.programs.sizes import size_value
 
@@ -124,10 +127,34 @@ def test_every_feature_is_above_its_floor_and_most_outputs_are_exact() -> None:
     assert found.undecided < 0.05
 
 
+def test_acts_give_passes_something_to_do_that_other_calls_leave_idle() -> None:
+    wanted = {
+        "whole_arithmetic": {"legalize-integers"},
+        "cropping_pad": {"legalize-padding"},
+        "over_volumes": {"legalize-volumes"},
+        "scaled_sum_of_one": {"legalize-scaled-sums"},
+        "varying_parts": {"legalize-splits"},
+        "layer_of_known_size": {"choose-kernels"},
+        "quantized_call": {"legalize-quantized"},
+        "large_state": {"write-in-place"},
+        "decomposed_call": {"decompose-to-core"},
+    }
+    assert wanted.keys() == REPLACED.keys()
+    left, compiler = dict(wanted), ExirkitCompiler(level=2, kernels="official", verify="none")
+    for seed in range(400):
+        requests = draw_plan(SeededChoices(seed), Policy()).requests
+        if left.keys() & requests:
+            worked = check(generate(seed), compiler=compiler, oracles=("lowering",), seed=seed).worked
+            left = {act: passes for act, passes in left.items() if act not in requests or not passes <= worked}
+        if not left:
+            return
+    raise AssertionError(left)
+
+
 def test_every_operator_of_the_catalogue_is_proposed() -> None:
     names = {operator.name for operator in shipped_operators() if not operator.is_unsupported}
     assert len(names) >= 150
-    missing = names - set(measure(range(2500)).operators)
+    missing = names - set(measure(range(3200)).operators)
     assert not missing
 
 

@@ -45,6 +45,9 @@ reports it when the program of the same name in `tests/fuzz/official/` is given 
     exirkit fuzz --bench tests/fuzz/official/corpus.py:Corpus --target official --seeds {programs} \\
         --oracles eager-run,lowering,memory-plan,poisoned-run,memory-sanitizer,repeated-runs,official-runtime
 
+**Through exirkit** says what the script does with one word changed: `exirkit.exir` in place of `executorch.exir`. The
+file that exirkit makes runs on the same official runtime.
+
 `tests/fuzz/official/test_findings.py` runs every script and every program, so that we notice what a newer version
 fixes. This page is written by `python -m tests.fuzz.official.table` from `docs/upstream/findings.yaml`.
 
@@ -68,6 +71,8 @@ class Finding:
         oracle: The first oracle that reports it.
         seed: A seed of the generator whose program shows it with the usual policy.
         why_not: Why the bench doesn't find it, if it doesn't.
+        ours: What the script does if it imports `exirkit.exir` in place of `executorch.exir`: `right`, or the code of
+            the diagnostic that rejects the program and why, or why the defect is there too.
     """
 
     name: str
@@ -81,6 +86,7 @@ class Finding:
     oracle: str = ""
     seed: int | None = None
     why_not: str = ""
+    ours: str = "right"
 
     @property
     def script(self) -> Path:
@@ -104,10 +110,16 @@ def page(found: list[Finding]) -> str:
     """Return the page."""
     counts = ", ".join(f"{sum(one.kind == kind for one in found)} {kind}" for kind in KINDS)
     by_bench = sum(bool(one.oracle) for one in found)
-    summary = f"{len(found)} findings: {counts}. The bench reports {by_bench} of them."
+    right = sum(one.ours == "right" for one in found)
+    rejected = sum(one.ours.startswith("EK") for one in found)
+    summary = (
+        f"{len(found)} findings: {counts}. The bench reports {by_bench} of them. Through exirkit, {right} of the "
+        f"scripts are right, {rejected} are rejected with a diagnostic, and "
+        f"{len(found) - right - rejected} show the defect."
+    )
     rows = [
-        "| | what is wrong | kind | where | expected | seen | known | the bench |",
-        "|---|---|---|---|---|---|---|---|",
+        "| | what is wrong | kind | where | expected | seen | known | the bench | through exirkit |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     rows += [_row(one) for one in found]
     programs = sum(bool(one.oracle) for one in found)
@@ -118,7 +130,7 @@ def _row(one: Finding) -> str:
     number = f"[{int(one.name[:2])}](../upstream/{one.name}.py)"
     bench = f"{one.oracle}, `{one.target}`" if one.oracle else one.why_not
     bench += f", also seed {one.seed}" if one.seed is not None else ""
-    cells = (number, one.title, one.kind, one.part, one.expected, one.seen, one.known or "not found", bench)
+    cells = (number, one.title, one.kind, one.part, one.expected, one.seen, one.known or "not found", bench, one.ours)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 

@@ -6,7 +6,8 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -62,14 +63,37 @@ def test_program_is_in_printed_form(finding: Finding) -> None:
     assert program_text(parse_program(text, file=finding.program.name)) == text
 
 
-@pytest.fixture(scope="module")
-def scripts() -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, str(Path(__file__).with_name("run_repros.py"))]
+Ask = Callable[[Path], dict[str, Any]]
+
+
+@contextmanager
+def running(*arguments: str) -> Iterator[Ask]:
+    """Start the process that runs scripts, and give a function that asks it to."""
+    command = [sys.executable, str(Path(__file__).with_name("run_repros.py")), *arguments]
     streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(command, text=True, **streams) as process:
-        yield process
         stdin: IO[str] = process.stdin  # type: ignore[assignment]
+        stdout: IO[str] = process.stdout  # type: ignore[assignment]
+
+        def ask(script: Path) -> dict[str, Any]:
+            print(script, file=stdin, flush=True)
+            answer: dict[str, Any] = json.loads(stdout.readline())
+            return answer
+
+        yield ask
         stdin.close()
+
+
+@pytest.fixture(scope="module")
+def official_script() -> Iterator[Ask]:
+    with running() as ask:
+        yield ask
+
+
+@pytest.fixture(scope="module")
+def our_script() -> Iterator[Ask]:
+    with running("ours") as ask:
+        yield ask
 
 
 class TestOfficial:
@@ -77,14 +101,18 @@ class TestOfficial:
 
     # The wheel is the same one in every run.
     @pytest.mark.parametrize("finding", FOUND if TRIES_ALL else FOUND[::4], ids=lambda one: one.name)
-    def test_defect_is_still_there(self, finding: Finding, scripts: subprocess.Popen[str]) -> None:
-        assert scripts.stdin
-        assert scripts.stdout
-        print(finding.script, file=scripts.stdin, flush=True)
-        answer = json.loads(scripts.stdout.readline())
+    def test_defect_is_still_there(self, finding: Finding, official_script: Ask) -> None:
+        answer = official_script(finding.script)
         assert answer["code"] != 0, "it was fixed; take it out of the list"
         assert re.search(finding.shows, answer["output"]), answer["output"][-2000:]
         assert (answer["code"] < 0) == (finding.kind == "crash")
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("finding", FOUND if TRIES_ALL else FOUND[1::4], ids=lambda one: one.name)
+    def test_what_our_chain_makes_of_the_script(self, finding: Finding, our_script: Ask) -> None:
+        answer = our_script(finding.script)
+        assert (answer["code"] == 0) == (finding.ours == "right"), answer["output"][-2000:]
+        assert not finding.ours.startswith("EK") or f"error[{finding.ours[:5]}]" in answer["output"]
 
     @pytest.mark.parametrize("finding", BY_BENCH if TRIES_ALL else BY_BENCH[::2], ids=lambda one: one.name)
     def test_the_bench_finds_it(self, finding: Finding) -> None:

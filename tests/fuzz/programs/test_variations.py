@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
@@ -29,6 +30,8 @@ def kinds_of(program: ExportedProgram) -> Iterator[str]:
         elif node.op == "get_attr" and str(node.target).startswith("_tensor_"):
             yield "attribute"
         elif node.op == "call_function" and getattr(getattr(node.target, "_schema", None), "is_mutable", False):
+            if node.target is torch.ops.aten.copy_.default and node.args[1].target is torch.ops.aten.clone.default:
+                yield "view"
             yield "buffer" if isinstance(node.args[0], Node) and node.args[0].op == "placeholder" else "in place"
 
 
@@ -44,7 +47,27 @@ def test_they_compute_the_same_and_have_everything() -> None:
             for inputs in examination.inputs.get(method, []):
                 one, two = (session.run(inputs) for session in sessions)
                 assert difference(two.outputs, one.outputs) is None, (seed, method, other.graph)
-    assert min(seen[kind] for kind in ("region", "assertion", "in place", "buffer", "attribute")) >= 3, seen
+    assert min(seen[kind] for kind in ("region", "assertion", "in place", "buffer", "attribute", "view")) >= 3, seen
+
+
+def test_shapes_are_changed_in_place_and_traced_again() -> None:
+    text = """program(1)
+
+def forward(x: "f32[2, 3]"):
+    y = aten.neg.default(x)
+    z = aten.unsqueeze.default(y, 0)
+    w = aten.abs.default(z)
+    return w
+
+run("forward", x=dyadic(1))
+"""
+    program = parse_program(text)
+    built = build(program)["forward"]
+    written = [seed for seed in range(9) if "unsqueeze_" in str(varied(built, seed).graph)]
+    assert written
+    verdict = check(program, compiler=ExirkitCompiler(variation=written[0]))
+    assert verdict.is_good, verdict.failures
+    assert "decompose-whole-graph" in verdict.worked
 
 
 def test_the_same_seed_is_the_same_program() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import cProfile
 import itertools
 import operator
 import random
@@ -10,6 +9,7 @@ import random
 import networkx
 import pytest
 import torch
+from tests.work import counted
 from torch.fx import Graph, Node
 
 from exirkit import ContractError
@@ -119,8 +119,7 @@ def test_work_grows_linearly_with_the_graph() -> None:
             value = graph.call_function(ADD, (value, value))
             value.meta[DELEGATION_TAG] = f"tag{number // 3}"
         graph.output((value,))
-        profile = cProfile.Profile()
-        assert len(profile.runcall(partitions_of, graph)) == -(-size // 3)
-        # Counted calls, not seconds: the machine may be doing other things.
-        counts.append(sum(one.callcount for one in profile.getstats()))
+        found, calls = counted(partitions_of, graph)
+        assert len(found) == -(-size // 3)
+        counts.append(calls)
     assert counts[1] < 10 * counts[0]

@@ -7,6 +7,7 @@ import torch
 from tests.models.case import EXACT
 from tests.official.oracle import OfficialRuntime
 from tests.passes.legalize.legalized import assert_runs
+from torch.export import Dim
 
 X = torch.tensor([-7, -3, -1, 0, 1, 2, 7, 2**53 + 1, -(2**62) + 3])
 Y = torch.tensor([3, -2, 5, -4, 3, 7, -7, 3, 7])
@@ -75,3 +76,33 @@ def test_a_number_of_another_kind_is_added(dtype: torch.dtype, official_runtime:
         return add(x, 1.0), add(x, 0.5), add(x, 3), add(x, 2, 3), x + 0.25
 
     assert_runs(model, [[torch.arange(5).to(dtype)]], official_runtime, tolerance=EXACT, levels=(0, 1, 2))
+
+
+@pytest.mark.executorch
+def test_integers_beyond_double_precision(official_runtime: OfficialRuntime) -> None:
+    def model(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            torch.fmod(x, y),
+            torch.fmod(x, 7),
+            torch.div(x, y, rounding_mode="trunc"),
+            torch.div(x, -7, rounding_mode="trunc"),
+            torch.floor(x),
+            torch.ceil(x),
+            torch.trunc(x),
+            x.sum(),
+            x.sum(0, keepdim=True),
+            (x[:, None] * y.sign()).sum((0, 1)),
+            (x[:, None] * y.sign()).sum(-1),
+            x.int().fmod(5),
+            x.sum(dtype=torch.float32),
+            torch.cond(y[0] > 0, lambda a: a.sum(), lambda a: a[0], (x,)),
+        )
+
+    rows = {0: Dim("rows", min=0, max=9)}
+    calls = [[X, Y], [X[6:], Y[6:]], [X[8:], Y[8:]]]
+    assert_runs(model, calls, official_runtime, dynamic_shapes=(rows, rows), tolerance=EXACT, levels=(0, 2))
+    sums = [[X], [X[:0]], [X[5:]]]
+    assert_runs(
+        lambda x: (x.sum(), x.sum(0, keepdim=True)), sums, official_runtime, dynamic_shapes=(rows,), tolerance=EXACT
+    )
+    assert_runs(lambda x: (x.sum(1), x[0, 0, 0]), [[X.view(3, 3, 1)]], official_runtime, tolerance=EXACT)

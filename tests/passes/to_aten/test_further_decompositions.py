@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 from typing import Any
 
 import pytest
@@ -10,7 +11,11 @@ import torch
 from tests.models.case import BRAIN, EXACT
 from tests.official.oracle import OfficialRuntime
 from tests.passes.legalize.legalized import assert_runs
-from torch.export import Dim
+from torch.export import Dim, export
+
+from exirkit.ir import GraphEditor
+from exirkit.passes.to_aten.decompositions import diagonal_scatter
+from exirkit.program import to_edge
 
 NAN = float("nan")
 
@@ -32,6 +37,44 @@ NAN = float("nan")
 )
 def test_histogram(x: torch.Tensor, bins: int, low: float, high: float, official_runtime: OfficialRuntime) -> None:
     assert_runs(lambda x: torch.histc(x, bins, low, high), [[x]], official_runtime, tolerance=EXACT)
+
+
+@pytest.mark.executorch
+def test_diagonals_that_are_written(official_runtime: OfficialRuntime) -> None:
+    for shape in [(3, 4), (1, 5), (4, 1, 2), (0, 3), (2, 3, 3, 2)]:
+        x, rank = torch.randn(shape), len(shape)
+        for one, other in itertools.product(range(-rank, rank), range(rank)):
+            for offset in range(-4, 5) if one % rank != other else ():
+                new = torch.randn_like(torch.diagonal(x, offset, one, other))
+                wanted = torch.diagonal_scatter(x, new, offset, one, other)
+                assert torch.equal(diagonal_scatter(x, new, offset, one, other), wanted), (shape, one, other, offset)
+
+    def without_itself(x: torch.Tensor) -> torch.Tensor:
+        alike = x @ x.t()
+        alike.diagonal(1).fill_(-1.0)
+        return alike
+
+    x = torch.randint(-4, 4, (3, 5)).float()
+    assert_runs(without_itself, [[x]], official_runtime, tolerance=EXACT)
+
+
+def test_tensors_that_hang_on_a_module_whose_program_is_traced_again() -> None:
+    class Scaled(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x * torch.tensor([2.0, 3.0])).unsqueeze_(0)
+
+    x = torch.randn(4, 2)
+    program = export(Scaled(), (x,), strict=True)
+    editor = GraphEditor(program)
+    constant = next(node for node in program.graph.find_nodes(op="placeholder") if node.name != "x")
+    program.graph_module.register_buffer("hanging", next(iter(program.constants.values())))
+    with program.graph.inserting_before(constant.next.next):
+        hanging = program.graph.get_attr("hanging")
+    hanging.meta = dict(constant.meta)
+    editor.replace(constant, hanging)
+    editor.remove_input(constant)
+    made = to_edge(program).exported_program()
+    assert torch.equal(made.module()(x), Scaled()(x))
 
 
 @pytest.mark.executorch
@@ -143,3 +186,98 @@ def test_largest_of_adaptive_volumes(official_runtime: OfficialRuntime) -> None:
         return pool(x, 2), pool(x, (3, 1, 2)), pool(x, (2, 3, 3), return_indices=True)[1]
 
     assert_runs(model, [[torch.randn(2, 4, 6, 8)]], official_runtime, tolerance=EXACT)
+
+
+@pytest.mark.executorch
+def test_operators_on_elements(official_runtime: OfficialRuntime) -> None:
+    special = torch.tensor([NAN, -torch.inf, -3.5, -1.25, -0.0, 0.0, 0.375, 1.0, 7.125, 3e38, torch.inf])
+
+    def elementwise(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            torch.exp2(x),
+            torch.ldexp(x, torch.tensor([3])),
+            torch.fmax(x, y),
+            torch.fmin(x, y),
+            torch.signbit(x[1:]),
+            torch.copysign(x, y[1:2]),
+            torch.copysign(x, -0.0),
+            torch.hypot(x, y),
+            torch.angle(x),
+            torch.round(x, decimals=2),
+            torch.round(x, decimals=-1),
+            torch.nn.functional.rrelu(x),
+            torch.dist(x[2:6], y[2:6], 3),
+        )
+
+    rows = {0: Dim("rows", min=6, max=20)}
+    calls = [[special, special.flip(0)], [special[2:9], special[1:8]]]
+    assert_runs(elementwise, calls, official_runtime, dynamic_shapes=(rows, rows), levels=(0, 2))
+
+    def products(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            torch.addmv(x[:, 0], x, y, beta=0.5, alpha=2),
+            torch.addmv(x[:, 0] * NAN, x, y, beta=0),
+            torch.addbmm(x @ x.T, x[None], x.T[None], beta=2),
+        )
+
+    assert_runs(products, [[torch.randn(3, 4), torch.randn(4)]], official_runtime, levels=(0, 2))
+
+    def others(x: torch.Tensor, n: torch.Tensor, scalar: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            torch.addmv(n[:, 0], n, n[0], beta=2.9, alpha=-0.5),
+            torch.copysign(n > 0, x[0, :3]),
+            torch.copysign(n, -1.0),
+            torch.diagonal_scatter(x, x[1, :3] * 2, -1, 1, 0),
+            torch.diagonal_scatter(x[None, :, None], torch.full((1, 1, 2), 7.0), -1, 1, 3),
+            *torch.kthvalue(scalar, 1),
+            *torch.median(scalar, 0),
+            torch.masked_select(scalar, scalar > -99),
+            torch.take(scalar, n[0] * 0),
+            torch.take(x, n[1] - 1),
+            torch.narrow_copy(x, -1, 1, 2),
+            torch.unique(n > 0)[:2],
+            x.to("cpu", torch.float64, non_blocking=True, copy=True),
+        )
+
+    assert_runs(others, [[torch.randn(3, 4), torch.arange(9).view(3, 3) - 4, torch.tensor(2.5)]], official_runtime)
+
+
+@pytest.mark.executorch
+def test_circular_padding(official_runtime: OfficialRuntime) -> None:
+    """Torch's decomposition writes to views of its own result, so that what is not written is not a result."""
+
+    def padded(x: torch.Tensor, *pads: list[int]) -> tuple[torch.Tensor, ...]:
+        return tuple(torch.nn.functional.pad(x, pad, mode="circular") for pad in pads)
+
+    x = torch.randn(2, 3, 5, 4)
+    assert_runs(lambda x: padded(x[0], [1, 2], [3, 4], [0, 1], [-1, 2]), [[x[:, 0]]], official_runtime, tolerance=EXACT)
+    assert_runs(
+        lambda x: padded(x, [1, 2, 5, 0], [0, -1, 2, -3]), [[x]], official_runtime, tolerance=EXACT, levels=(0, 2)
+    )
+    layer = torch.nn.Conv2d(3, 2, 3, padding=2, padding_mode="circular")
+    assert_runs(layer, [[x]], official_runtime, levels=(0, 2))
+
+
+@pytest.mark.executorch
+def test_gradients_of_maxima(official_runtime: OfficialRuntime) -> None:
+    def gradients(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        values, places = torch.ops.aten.max_pool2d_with_indices(x, [3, 3], [1, 1], [1, 1])
+        backward = torch.ops.aten.max_pool2d_with_indices_backward
+        return backward(grad + values, x, [3, 3], [1, 1], [1, 1], [1, 1], False, places)
+
+    x = torch.randn(2, 3, 5, 4)
+    assert_runs(gradients, [[torch.randn_like(x), x], [torch.ones_like(x), -x]], official_runtime)
+
+
+@pytest.mark.executorch
+def test_shifts(official_runtime: OfficialRuntime) -> None:
+    places = torch.tensor([0, 1, 5, 7, 8, 31, 33, 63, 64, -1])
+    for dtype in (torch.int64, torch.int32, torch.int8, torch.uint8):
+        limits = torch.iinfo(dtype)
+        values = torch.tensor([limits.min, limits.max, 5, 77, limits.max // 3], dtype=dtype)
+
+        def model(x: torch.Tensor, n: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            scalars = [way for by in (0, 1, 3, 7, 31, 63) for way in (x << by, x >> by)]
+            return (*scalars, x[:, None] << n.to(x.dtype), x[:, None] >> n.to(x.dtype), torch.bitwise_left_shift(x, 2))
+
+        assert_runs(model, [[values, places]], official_runtime, tolerance=EXACT)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import operator
-import time
 from typing import Any
 
 import hypothesis.strategies as st
@@ -12,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from tests.patterns.propagation.declarations import BASE, parsed, with_rows
+from tests.work import counted
 from torch.fx import Graph, Node
 
 from exirkit.patterns import InferredValues, Problem, Solution, Solver, facts_of, load_inference, problem_of, solve
@@ -149,32 +149,36 @@ def chain(count: int, *, every: int) -> Graph:
     return graph
 
 
+def solved(solver: Solver, graph: Graph) -> Solution:
+    return solve(problem_of(MADE, graph), solver)
+
+
 @pytest.mark.parametrize("every", [7, 500, 20_000])
-def test_ten_thousand_nodes_take_less_than_two_seconds(every: int) -> None:
+def test_a_least_cost_cut_grows_linearly(every: int) -> None:
     """Ten convolutions, or a thousand; few long stretches between them, or many short ones."""
-    graph = chain(10_000, every=every)
-    start = time.process_time()
-    solution = solve(problem_of(MADE, graph))
-    # What a busy machine takes longer is not the solver's.
-    assert time.process_time() - start < 4
+    _, few = counted(solved, "cut", chain(1_000, every=every))
+    solution, many = counted(solved, "cut", chain(10_000, every=every))
     assert len(solution.chosen) > 5_000
+    assert many < 12 * few
+    # 2 s on a machine of 2024 that does nothing else.
+    assert many < 6_000_000
 
 
 @pytest.mark.parametrize("solver", ["forward", "backward", "local"])
-def test_the_other_solvers_are_no_slower(solver: Solver) -> None:
-    problem = problem_of(MADE, chain(10_000, every=500))
-    start = time.process_time()
-    solve(problem, solver)
-    assert time.process_time() - start < 2
+def test_the_other_solvers_grow_linearly(solver: Solver) -> None:
+    _, few = counted(solved, solver, chain(1_000, every=500))
+    _, many = counted(solved, solver, chain(10_000, every=500))
+    assert many < 12 * few
 
 
-def test_ten_thousand_nodes_are_inferred_in_less_than_two_seconds() -> None:
-    graph = chain(10_000, every=500)
-    values = InferredValues(load_inference("ranges.elements"))
-    start = time.process_time()
-    found = dict(facts_of(values, graph))
-    assert time.process_time() - start < 4
-    assert len(found) > 10_000
+def test_inference_grows_linearly() -> None:
+    def inferred(graph: Graph) -> int:
+        return len(dict(facts_of(InferredValues(load_inference("ranges.elements")), graph)))
+
+    _, few = counted(inferred, chain(1_000, every=50))
+    found, many = counted(inferred, chain(10_000, every=500))
+    assert found > 10_000
+    assert many < 12 * few
 
 
 def test_conversions_of_one_tensor_for_several_users_count_once() -> None:

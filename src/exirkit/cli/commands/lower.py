@@ -149,7 +149,10 @@ def lower(
     ] = 1,
     optimize_for: Annotated[Aim, typer.Option(help="Goal of -O2; size: no arena larger than with -O0.")] = Aim.SPEED,
     arena_limit: Annotated[
-        int | None, typer.Option(min=0, help="Maximum bytes of planned memory per method.", show_default=False)
+        int | None,
+        typer.Option(
+            min=0, help="Maximum bytes of planned memory per method; at -O2 twice those of -O1.", show_default=False
+        ),
     ] = None,
     runtime: Annotated[
         str, typer.Option("--target", metavar="FILE", help="Target description: a file, a shipped one, or `any`.")

@@ -10,7 +10,7 @@ import io
 import json
 import warnings
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike
 from typing import Any, Final
@@ -36,6 +36,7 @@ _OUTPUTS: Final = "reference_outputs"
 _INPUTS: Final = "representative_inputs"
 # The official reader takes every name that it does not know for a program, unless it ends like this.
 _NODES: Final = "exirkit_nodes_constants"
+_EXACT_HANDLES: Final = "exirkit_handles_constants"
 _COMPANIONS: Final = ("_state_dict", "_constants", "_example_inputs")
 _RESERVED: Final = (_IDENTIFIER, _EDGE, _EXPORTED, _GRAPH_ID, _HANDLES, _DELEGATES, _COUNTS, _OUTPUTS, _INPUTS)
 _MOST_NBYTES: Final = 1 << 34
@@ -55,6 +56,7 @@ class RecordedNode:
         stack_trace: Where in the model it comes from, as Python prints it.
         module: Path of the module, such as `features.3`; empty for the model itself.
         module_type: Class of the module.
+        within: Of a node in a body of control flow, the name of the call in the graph of the method.
     """
 
     name: str
@@ -63,6 +65,7 @@ class RecordedNode:
     stack_trace: str | None = None
     module: str | None = None
     module_type: str | None = None
+    within: str | None = None
 
 
 _NodeLists = TypeAdapter(dict[str, list[RecordedNode]])
@@ -284,6 +287,7 @@ class ETRecord:
     def _members(self, official: bool, weights: bool) -> list[tuple[str, bytes]]:
         nodes = {name: [asdict(node) for node in each] for name, each in self.nodes.items()}
         found = [(_IDENTIFIER, b""), (_NODES, json.dumps(nodes).encode())]
+        found.append((_EXACT_HANDLES, json.dumps(self.debug_handle_map).encode()))
         expanded: dict[str, dict[int, list[int]]] = {}
         stored: list[tuple[str, ExportedProgram, Mapping[str, Sequence[int | None]]]] = []
         if official:
@@ -406,7 +410,7 @@ def _read(archive: zipfile.ZipFile, members: set[str]) -> ETRecord:
 
     record = ETRecord(
         nodes=_read_nodes(archive, members),
-        debug_handle_map=document(_HANDLES, _HandleMaps),
+        debug_handle_map=document(_EXACT_HANDLES if _EXACT_HANDLES in members else _HANDLES, _HandleMaps),
         delegate_map=document(_DELEGATES, _DelegateMaps),
         instruction_id_to_num_outs_map=document(_COUNTS, _CountMaps),
     )
@@ -441,11 +445,20 @@ def _read_nodes(archive: zipfile.ZipFile, members: set[str]) -> dict[str, list[R
     for name in sorted(members):
         if name.startswith(f"{_EDGE}/") and not name.endswith(_COMPANIONS):
             graph = json.loads(archive.read(name))["graph_module"]["graph"]
-            found[name.removeprefix(f"{_EDGE}/")] = [_official_node(one) for one in graph["nodes"]]
+            found[name.removeprefix(f"{_EDGE}/")] = list(_official_nodes(graph, None))
     return found
 
 
-def _official_node(stored: Mapping[str, Any]) -> RecordedNode:
+def _official_nodes(graph: Mapping[str, Any], within: str | None) -> Iterator[RecordedNode]:
+    for stored in graph["nodes"]:
+        node = _official_node(stored, within)
+        yield node
+        for argument in stored.get("inputs", ()):
+            if "as_graph" in argument["arg"]:
+                yield from _official_nodes(argument["arg"]["as_graph"]["graph"], within or node.name)
+
+
+def _official_node(stored: Mapping[str, Any], within: str | None) -> RecordedNode:
     metadata = stored.get("metadata", {})
     handle = metadata.get("debug_handle")
     # Entries of the stack are separated by semicolons, its parts by commas: id, path, class.
@@ -458,6 +471,7 @@ def _official_node(stored: Mapping[str, Any]) -> RecordedNode:
         stack_trace=metadata.get("stack_trace"),
         module=None if module is None else module.removeprefix("L['self']").removeprefix("."),
         module_type=kind,
+        within=within,
     )
 
 
@@ -469,11 +483,13 @@ def _listed(handle: Handles | None) -> tuple[int, ...]:
 
 def _nodes_of(program: ExportedProgram) -> list[RecordedNode]:
     found: list[RecordedNode] = []
-    _add_nodes(found, program.graph_module, (None, None))
+    _add_nodes(found, program.graph_module, (None, None), None)
     return found
 
 
-def _add_nodes(found: list[RecordedNode], module: GraphModule, outer: tuple[str | None, str | None]) -> None:
+def _add_nodes(
+    found: list[RecordedNode], module: GraphModule, outer: tuple[str | None, str | None], within: str | None
+) -> None:
     """Add the calls of a graph; torch forgets the modules of bodies of control flow, which are those of the call."""
     for node in module.graph.nodes:
         if node.op != "call_function":
@@ -488,22 +504,25 @@ def _add_nodes(found: list[RecordedNode], module: GraphModule, outer: tuple[str 
                 stack_trace=node.meta.get("stack_trace"),
                 module=place[0],
                 module_type=place[1],
+                within=within,
             )
         )
         for argument in node.all_input_nodes:
             body = getattr(module, str(argument.target), None) if argument.op == "get_attr" else None
             if isinstance(body, GraphModule):
-                _add_nodes(found, body, place)
+                _add_nodes(found, body, place, within or node.name)
 
 
 def _single_handles(nodes: Sequence[RecordedNode]) -> tuple[dict[str, list[int | None]], dict[int, list[int]]]:
     """Return one handle for each node, since the official form takes no more, and what handles stand for then.
 
-    Bodies of control flow have names of their own: nodes of one name are in the order of the graphs.
+    Bodies of control flow have names of their own: nodes of one name are in the order of the graphs. The official
+    reader knows only the nodes of a method's own graph, so handles in bodies stand for the call around them too.
     """
     last = max((handle for node in nodes for handle in node.handles), default=0)
     single: dict[str, list[int | None]] = {}
     expanded: dict[int, list[int]] = {}
+    calls: dict[str, int | None] = {}
     for node in nodes:
         only = node.handles[0] if node.handles else None
         if len(node.handles) > 1:
@@ -511,6 +530,11 @@ def _single_handles(nodes: Sequence[RecordedNode]) -> tuple[dict[str, list[int |
             for handle in node.handles:
                 expanded.setdefault(handle, []).append(last)
         single.setdefault(node.name, []).append(only)
+        if node.within is None:
+            calls[node.name] = only
+        elif (call := calls.get(node.within)) is not None:
+            for handle in node.handles:
+                expanded.setdefault(handle, []).append(call)
     return single, expanded
 
 

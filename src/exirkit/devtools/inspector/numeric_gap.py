@@ -172,7 +172,7 @@ def _row(
     if node is None:
         return None
     expected = values[node.name]
-    given = ran[0] if isinstance(expected, torch.Tensor) else ran
+    given = _filled(ran)[0] if isinstance(expected, torch.Tensor) else ran
     if isinstance(given, torch.Tensor) and given.shape != expected.shape:
         # Views need no instruction: the same elements in another shape.
         given = given.reshape(expected.shape)
@@ -197,10 +197,11 @@ def _counterpart(
 
     A result in another order of dims may have as many elements; the sizes of the last dims tell most of these apart.
     """
+    ran = _filled(ran)
     shapes = [tuple(one.shape) for one in ran]
     fitting = None
     for node in reversed(nodes):
-        found = tensors(_flat(values.get(node.name)))
+        found = _filled(tensors(_flat(values.get(node.name))))
         if not found or not ran:
             continue
         if [tuple(one.shape) for one in found] == shapes:
@@ -210,11 +211,28 @@ def _counterpart(
     return fitting
 
 
+def _filled(given: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    """Leave out results without elements, which some kernels have besides what they compute."""
+    return [one for one in given if one.numel()] or given
+
+
 def _is_view(one: torch.Tensor, two: torch.Tensor) -> bool:
     if one.numel() != two.numel():
         return False
     long = [[size for size in each.shape if size != 1] for each in (one, two)]
-    return long[0] == long[1] or long[0][-1:] == long[1][-1:]
+    return long[0][-1:] == long[1][-1:] or _merges(*sorted(long, key=len))
+
+
+def _merges(short: Sequence[int], long: Sequence[int]) -> bool:
+    """Return whether each size is the product of neighbours in another list, as where a convolution is a product."""
+    left = iter(long)
+    for size in short:
+        product = 1
+        while product < size:
+            product *= next(left, size + 1)
+        if product != size:
+            return False
+    return next(left, None) is None
 
 
 def _flat(value: Any) -> list[Any]:

@@ -19,7 +19,7 @@ def model_explorer_graphs(document: Mapping[str, Any]) -> dict[str, Any]:
         document: What `report_document` made.
     """
     graphs = [
-        {"id": graph_id, "nodes": _nodes(document, rows), "collectionLabel": document["title"]}
+        {"id": graph_id, "nodes": _nodes(document, rows)}
         for method in document["methods"]
         for graph_id, rows in _stages(method)
     ]

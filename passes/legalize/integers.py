@@ -1,0 +1,172 @@
+"""Operators that kernels compute otherwise for integers than PyTorch does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from exirkit.ir import ops
+
+from .edge_calls import CallLegalization, EdgeCalls
+
+aten = ops.edge.aten
+
+_POWER = aten.pow.Tensor_Scalar
+_POWERS_OF_TENSORS = frozenset({aten.pow.Tensor_Tensor, aten.pow.Scalar})
+# Exponents from 64 on leave only bases whose powers do not depend on more than whether the exponent is odd.
+_MOST_BITS = 7
+_REMAINDERS = frozenset({aten.remainder.Tensor, aten.remainder.Scalar})
+_TRUNCATED_REMAINDERS = frozenset({aten.fmod.Tensor, aten.fmod.Scalar})
+_ROUNDINGS = frozenset({aten.floor.default, aten.ceil.default, aten.trunc.default})
+
+
+class LegalizeIntegers(CallLegalization):
+    """Compute with integers alone what kernels compute in double precision, and cast integers that a float is added to.
+
+    The kernels of the official runtime give a remainder the sign of the dividend, and compute powers, sums, truncated
+    quotients and remainders, and what is rounded to integers in double precision: of a number beyond 2^53 the last
+    digits are lost. Quotients rounded down, products and cumulative sums of integers are exact, up to what wraps
+    around: what an odd base other than 1 and -1 leaves of an exponent of 128 or more is not what it leaves in eager
+    torch. The kernel that adds a number to a tensor rejects one that leads to another dtype than that of the tensor.
+
+    Before: `%y = aten.remainder.Scalar(%x_i64, 3)`
+    After: `%q = aten.div.Tensor_mode(%x_i64, %three, rounding_mode="floor")`; `%p = aten.mul.Tensor(%q, %three)`;
+        `%y = aten.sub.Tensor(%x_i64, %p)`
+    """
+
+    name = "legalize-integers"
+
+    def made(self, calls: EdgeCalls) -> Node:
+        """Compute the result from exact ones."""
+        node = calls.node
+        target = node.target
+        if target in _POWERS_OF_TENSORS:
+            return _power_of_tensors(calls, node)
+        if target is _POWER:
+            return _power(calls, node)
+        if target is aten.add.Scalar:
+            tensor, number, factor = calls.given("self", "other", "alpha")
+            return calls(aten.add.Scalar, calls.cast(tensor, node.meta["val"].dtype), number, factor)
+        if target in _ROUNDINGS:
+            # The one of these kernels that copies integers.
+            return calls(aten.round.default, node.args[0])
+        if target is aten.sum.dim_IntList:
+            return _sum(calls)
+        quotient, remainder = _divided(calls)
+        if target in _REMAINDERS:
+            return remainder
+        is_less = _is_less_than_truncated(calls, remainder)
+        if target in _TRUNCATED_REMAINDERS:
+            return calls(aten.where.self, is_less, calls(aten.sub.Tensor, remainder, _divisor(calls)), remainder)
+        return calls(aten.add.Tensor, quotient, calls.cast(is_less, quotient.meta["val"].dtype))
+
+    @staticmethod
+    def concerns(node: Node) -> bool:
+        """Whether the pass would replace a node."""
+        target = node.target
+        if target is aten.add.Scalar:
+            source: Any = node.args[0]
+            return bool(source.meta["val"].dtype != node.meta["val"].dtype)
+        if target in _REMAINDERS or target in _POWERS_OF_TENSORS or target is _POWER:
+            return _is_integer(node.meta["val"].dtype)
+        # Double precision is exact for sums and quotients of narrower integers.
+        if target is aten.sum.dim_IntList:
+            return _is_long(node) and _is_long(node.args[0]) and bool(node.args[0].meta["val"].ndim)  # type: ignore[union-attr]
+        if target is aten.div.Tensor_mode:
+            return _is_long(node) and node.kwargs.get("rounding_mode") == "trunc"
+        return (target in _TRUNCATED_REMAINDERS or target in _ROUNDINGS) and _is_long(node)
+
+
+def _is_integer(dtype: torch.dtype) -> bool:
+    return not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool)
+
+
+def _is_long(value: Any) -> bool:
+    return isinstance(value, Node) and value.meta["val"].dtype is torch.int64
+
+
+def _divisor(calls: EdgeCalls) -> Node:
+    """Return the divisor as a tensor of the dtype of the result."""
+    return _of_dtype(calls, calls.node.args[1], calls.node.meta["val"].dtype)
+
+
+def _divided(calls: EdgeCalls) -> tuple[Node, Node]:
+    """Return the quotient of the arguments, rounded down, and what remains, which has the sign of the divisor."""
+    dividend, divisor = calls.node.args[0], _divisor(calls)
+    quotient = calls(aten.div.Tensor_mode, dividend, divisor, rounding_mode="floor")
+    return quotient, calls(aten.sub.Tensor, dividend, calls(aten.mul.Tensor, quotient, divisor))
+
+
+def _is_less_than_truncated(calls: EdgeCalls, remainder: Node) -> Node:
+    """Return where a quotient rounded down is less than one rounded towards zero."""
+    signs = calls(aten.bitwise_xor.Tensor, calls.node.args[0], _divisor(calls))
+    return calls(aten.logical_and.default, calls(aten.ne.Scalar, remainder, 0), calls(aten.lt.Scalar, signs, 0))
+
+
+def _sum(calls: EdgeCalls) -> Node:
+    """Return the last of the cumulative sums over each dim."""
+    total: Node
+    total, dims, keepdim = calls.given("self", "dim", "keepdim")
+    rank = total.meta["val"].ndim
+    for dim in sorted((one % rank for one in dims or range(rank)), reverse=True):
+        size = total.meta["val"].shape[dim]
+        if not isinstance(size, int) or size == 0:
+            # So that there is a last one, also where a size that varies is 0.
+            pad = [0] * (2 * (total.meta["val"].ndim - 1 - dim)) + [1, 0]
+            total = calls(aten.constant_pad_nd.default, total, pad, 0)
+        sums = calls(aten.cumsum.default, total, dim)
+        total = calls(aten.select_copy.int, sums, dim, -1)
+        if keepdim:
+            total = calls(aten.unsqueeze_copy.default, total, dim)
+    return total
+
+
+def _power(calls: EdgeCalls, node: Node) -> Node:
+    """Multiply out a power, by squares."""
+    source: Any = node.args[0]
+    exponent: Any = node.args[1]
+    base = calls.cast(source, node.meta["val"].dtype)
+    if exponent == 0:
+        return calls(aten.add.Scalar, calls(aten.mul.Scalar, base, 0), 1)
+    made: Node | None = None
+    square, left = base, int(exponent)
+    while True:
+        if left % 2:
+            made = square if made is None else calls(aten.mul.Tensor, made, square)
+        left //= 2
+        if not left:
+            return made if made is not None else base
+        square = calls(aten.mul.Tensor, square, square)
+
+
+def _power_of_tensors(calls: EdgeCalls, node: Node) -> Node:
+    """Multiply out a power whose exponent is a tensor, by the bits of the exponent."""
+    dtype = node.meta["val"].dtype
+    base, exponent = (_of_dtype(calls, one, dtype) for one in node.args[:2])
+    bits = 8 if dtype is torch.uint8 else _MOST_BITS
+    zero, one = (calls(aten.full.default, [], number, dtype=dtype) for number in (0, 1))
+    made, square = one, base
+    for place in range(bits):
+        is_set = calls(aten.ne.Scalar, calls(aten.bitwise_and.Scalar, exponent, 1 << place), 0)
+        if place == _MOST_BITS - 1 and dtype not in (torch.uint8, torch.int8):
+            # All larger exponents have one of the bits that are not examined.
+            is_set = calls(aten.logical_or.default, is_set, calls(aten.ge.Scalar, exponent, 1 << bits))
+        factor = calls(aten.where.self, is_set, square, one)
+        made = factor if place == 0 else calls(aten.mul.Tensor, made, factor)
+        if place < bits - 1:
+            square = calls(aten.mul.Tensor, square, square)
+    if dtype is torch.uint8:
+        return made
+    # A negative power of an integer is zero, but for 1, and for -1, whose sign is that of the exponent's last bit.
+    sign = calls(aten.where.self, calls(aten.ne.Scalar, calls(aten.bitwise_and.Scalar, exponent, 1), 0), base, one)
+    is_unit = calls(aten.logical_or.default, calls(aten.eq.Scalar, base, 1), calls(aten.eq.Scalar, base, -1))
+    inverse = calls(aten.where.self, is_unit, sign, zero)
+    return calls(aten.where.self, calls(aten.lt.Scalar, exponent, 0), inverse, made)
+
+
+def _of_dtype(calls: EdgeCalls, value: Any, dtype: torch.dtype) -> Node:
+    if isinstance(value, Node) and isinstance(value.meta["val"], torch.Tensor):
+        return calls.cast(value, dtype)
+    return calls(aten.full.default, [], value, dtype=dtype)
