@@ -70,7 +70,8 @@ _PRODUCTS = {aten.mm.default: 0, aten.bmm.default: 0, aten.linear.default: 0, at
 
 def _shares_nothing(node: Node) -> bool:
     """Whether a product of matrices is a sum of no terms."""
-    place = _PRODUCTS.get(node.target)
+    target: Any = node.target
+    place = _PRODUCTS.get(target)
     factor: Any = None if place is None else node.args[place]
     return factor is not None and bool(type(factor.meta["val"].shape[-1]) is int and factor.meta["val"].shape[-1] == 0)
 
