@@ -27,9 +27,10 @@ _KEPT = frozenset({aten.full.default, aten.full_like.default, aten.empty.memory_
 
 
 class LegalizeEmpties(CallLegalization):
-    """Make results without elements by `full`: nothing has to be computed for them.
+    """Make results without elements by `full`, and products of matrices that share no element: nothing is computed.
 
-    Kernels divide by sizes (`_log_softmax`), reject (`amax`) or forget sizes beside a zero (`cat`).
+    Kernels divide by sizes (`_log_softmax`), reject (`amax`) or forget sizes beside a zero (`cat`); `mm` leaves its
+    result as the memory was.
 
     Before: `%y = aten._log_softmax.default(%x_f32_3x0, 1, False)`
     After: `%y = aten.full.default([3, 0], 0, dtype=torch.float32)`
@@ -38,9 +39,18 @@ class LegalizeEmpties(CallLegalization):
     name = "legalize-empties"
 
     def made(self, calls: EdgeCalls) -> Node:
-        """Fill a tensor without elements."""
-        value: torch.Tensor = calls.node.meta["val"]
-        return calls(aten.full.default, list(value.shape), 0, dtype=value.dtype)
+        """Fill a tensor without elements, or with zeros, or with what is added to them."""
+        node = calls.node
+        value: torch.Tensor = node.meta["val"]
+        addend, factor = None, 1
+        if value.numel() and node.target is aten.addmm.default:
+            addend, factor = calls.given("self", "beta")
+        elif value.numel() and node.target is aten.linear.default:
+            (addend,) = calls.given("bias")
+        if addend is None or factor == 0:
+            return calls(aten.full.default, list(value.shape), 0, dtype=value.dtype)
+        scaled = addend if factor == 1 else calls(aten.mul.Scalar, addend, factor)
+        return calls(aten.expand_copy.default, scaled, list(value.shape))
 
     @staticmethod
     def concerns(node: Node) -> bool:
@@ -52,7 +62,18 @@ class LegalizeEmpties(CallLegalization):
         if not isinstance(value, torch.Tensor) or not node.users:
             return False
         sizes = list(value.shape)
-        return 0 in sizes if all(type(size) is int for size in sizes) else False
+        return all(type(size) is int for size in sizes) and (0 in sizes or _shares_nothing(node))
+
+
+_PRODUCTS = {aten.mm.default: 0, aten.bmm.default: 0, aten.linear.default: 0, aten.addmm.default: 1}
+
+
+def _shares_nothing(node: Node) -> bool:
+    """Whether a product of matrices is a sum of no terms."""
+    target: Any = node.target
+    place = _PRODUCTS.get(target)
+    factor: Any = None if place is None else node.args[place]
+    return factor is not None and bool(type(factor.meta["val"].shape[-1]) is int and factor.meta["val"].shape[-1] == 0)
 
 
 class LegalizeArguments(CallLegalization):

@@ -156,12 +156,25 @@ def leaky_in_evaluation(
     return torch.nn.functional.leaky_relu(self, (lower + upper) / 2), noise.clone()
 
 
-def with_diagonal(self: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """`aten.diagonal_scatter`: a tensor with other elements on a diagonal."""
-    moved = torch.movedim(self, (dim1, dim2), (0, 1))
-    places = torch.arange(src.shape[-1], device=self.device)
-    rows, columns = places + max(-offset, 0), places + max(offset, 0)
-    return torch.movedim(torch.index_put(moved, (rows, columns), torch.movedim(src, -1, 0)), (0, 1), (dim1, dim2))
+def linear_in_three(
+    i1: Tensor,
+    i2: Tensor,
+    i3: Tensor,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,
+) -> Tensor:
+    """`aten._trilinear`, which `torch.nn.Bilinear` calls: products of three tensors, summed over some dims.
+
+    Each tensor lacks the dims of the whole product that it is expanded in.
+    """
+    del unroll_dim
+    letters = "abcdefghijklmnop"[: i1.dim() + len(expand1)]
+    terms = ["".join(one for dim, one in enumerate(letters) if dim not in left) for left in (expand1, expand2, expand3)]
+    result = "".join(one for dim, one in enumerate(letters) if dim not in sumdim)
+    return torch.einsum(f"{','.join(terms)}->{result}", i1, i2, i3)
 
 
 def narrowed(self: Tensor, dim: int, start: int, length: int) -> Tensor:
@@ -239,9 +252,9 @@ EXPRESSIONS: Mapping[Any, Callable[..., Any]] = {
     aten.rrelu_with_noise_functional.default: leaky_in_evaluation,
     aten.dist.default: distance,
     aten._pad_circular.default: padded_around,
+    aten._trilinear.default: linear_in_three,
     aten.narrow_copy.default: narrowed,
     aten.take.default: taken,
     # The kernel of the official runtime adds to what lies in memory.
     aten.max_pool2d_with_indices_backward.default: gradient_of_maximum,
-    aten.diagonal_scatter.default: with_diagonal,
 }

@@ -6,8 +6,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from tests.models.case import Function
 from tests.official.oracle import OfficialRuntime
 from tests.passes.legalize.legalized import assert_runs
+
+from exirkit import to_edge
 
 CASES: dict[str, tuple[Callable[..., torch.Tensor], tuple[int, ...]]] = {
     "log_softmax of no classes": (lambda x: torch.log_softmax(x, 1), (3, 0)),
@@ -28,3 +31,24 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], tuple[int, ...]]] = {
 def test_results_without_elements(name: str, official_runtime: OfficialRuntime) -> None:
     function, sizes = CASES[name]
     assert_runs(function, [[torch.randn(sizes)]], official_runtime, levels=(0, 1, 2))
+
+
+@pytest.mark.executorch
+def test_products_that_share_nothing(official_runtime: OfficialRuntime) -> None:
+    def model(x: torch.Tensor, bias: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        nothing, less = x[:, :0], x[:0]
+        return (
+            (x.exp() + 1).tanh() @ x.T,
+            nothing @ less,
+            torch.bmm(nothing[None], less[None]),
+            torch.addmm(bias, nothing, less, beta=0.5),
+            torch.addmm(bias * torch.nan, nothing, less, beta=0),
+            torch.nn.functional.linear(nothing, x.T[:, :0], bias),
+            torch.nn.functional.linear(nothing, x.T[:, :0]),
+        )
+
+    # The second call finds what the first has left in memory.
+    assert_runs(model, [[torch.randn(3, 3), torch.randn(3)]] * 2, official_runtime, levels=(0, 1, 2))
+    exported = torch.export.export(Function(lambda x: x[:, :0] @ x[:0]), (torch.ones(3, 3),))
+    graph = to_edge(exported).to_executorch().exported_program().graph
+    assert not [node for node in graph.nodes if ".mm." in str(node.target)]

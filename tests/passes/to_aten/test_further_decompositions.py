@@ -243,6 +243,13 @@ def test_operators_on_elements(official_runtime: OfficialRuntime) -> None:
 
 
 @pytest.mark.executorch
+def test_bilinear(official_runtime: OfficialRuntime) -> None:
+    inputs = [torch.randn(2, 5, 3), torch.randn(2, 5, 4)]
+    assert_runs(torch.nn.Bilinear(3, 4, 6), [inputs], official_runtime, levels=(0, 2))
+    assert_runs(torch.nn.Bilinear(3, 4, 1, bias=False), [[one[0] for one in inputs]], official_runtime)
+
+
+@pytest.mark.executorch
 def test_circular_padding(official_runtime: OfficialRuntime) -> None:
     """Torch's decomposition writes to views of its own result, so that what is not written is not a result."""
 
