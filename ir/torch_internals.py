@@ -257,7 +257,7 @@ def shape_source(name: str, *, is_constant: bool = False) -> Any:
 
 
 def forget_traces() -> None:
-    """Let torch trace bodies of control flow anew, whatever it has traced before."""
+    """Let torch trace bodies of control flow again, whatever it has traced before."""
     importlib.import_module("torch._dynamo").reset()
 
 

@@ -39,8 +39,8 @@ from .books.shipped import (
     named_books,
     shipped_books,
 )
-from .books.traced_literals import TracedLiteral, size_names
 from .books.traced_bodies import BodyExample
+from .books.traced_literals import TracedLiteral, size_names
 from .books.traces import TracedRule, trace_rule
 from .books.unfusing import unfuse
 from .checking.acceptance import acceptance_file, record_acceptance, unaccepted_rules

@@ -1,4 +1,4 @@
-"""Control flow in traces: what stands for bodies and operands among examples, and calls with bodies as rules write them."""
+"""Control flow in traces: what stands for bodies among examples, and calls with bodies as rules have them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SIZES: tuple[tuple[int, ...], ...] = ((2,), (3, 2))
 
 @dataclass(frozen=True)
 class BodyExample:
-    """An example of what is no tensor and no number: a body, the condition of a loop, or any number of operands.
+    """An example of what is neither a tensor nor a number: a body, the condition of a loop, or any number of operands.
 
     The traced functions get a function that they may call in bodies, or a list of tensors.
 
@@ -170,7 +170,7 @@ def list_of(writer: Writer, values: Sequence[Any]) -> str:
 
 
 def write_control_flow(writer: Writer, node: Node) -> bool:
-    """Write a call of control flow, and note how its results are taken apart; False for other nodes."""
+    """Write a call of control flow, and note how its results are decomposed; False for other nodes."""
     call = control_flow_call(node)
     if call is None:
         return False
@@ -228,8 +228,13 @@ def _write_results(writer: Writer, node: Node, text: str, parts: Sequence[Spread
     if writer.around is not None:
         writer.nodes |= {one: f"{text}[{index}]" for index, one in taken.items()}
         return
+    _unpack(writer, text, taken, list(zip(groups, is_rest, strict=True)))
+
+
+def _unpack(writer: Writer, text: str, taken: Mapping[int, Node], groups: Sequence[tuple[list[int], bool]]) -> None:
+    """Write a statement that names results, those together that are parts of one list."""
     names: list[str] = []
-    for group, is_several in zip(groups, is_rest, strict=True):
+    for group, is_several in groups:
         if not is_several and group[0] not in taken:
             names.append("_")
             continue
@@ -240,9 +245,13 @@ def _write_results(writer: Writer, node: Node, text: str, parts: Sequence[Spread
                 writer.spreads[taken[index]] = Spread(name, index - group[0], len(group))
             elif index in taken:
                 writer.nodes[taken[index]] = name
-    if writer.part == "match" and any(is_rest) and names[:-1] != ["_"] * (len(names) - 1):
+    if (
+        writer.part == "match"
+        and any(is_several for _, is_several in groups)
+        and names[:-1] != ["_"] * (len(names) - 1)
+    ):
         raise writer.unusable(
-            "it takes apart a list of any number of results", "return all results, or all but the first ones"
+            "it decomposes a list of any number of results", "return all results, or all but the first ones"
         )
     writer.lines.append(f"{', '.join(names)}{',' if len(names) == 1 else ''} = {text}")
 
@@ -266,7 +275,7 @@ def bind_parameters(writer: Writer, handed: Sequence[Any], order: Sequence[Any])
 
     Args:
         writer: Writer of the body.
-        handed: The operands, numbers among them, which are no parameters.
+        handed: The operands, numbers among them, which are not parameters.
         order: The operands as the rule has them.
     """
     around = writer.around
@@ -282,7 +291,7 @@ def bind_parameters(writer: Writer, handed: Sequence[Any], order: Sequence[Any])
         elif isinstance(operand, Node) and operand in around.spreads:
             if last:
                 raise writer.unusable(
-                    "a body is given lists with another operand between them", "hand what is no list first or last"
+                    "a body is given lists with another operand between them", "hand what is not a list first or last"
                 )
             rest.append(node)
         else:

@@ -114,9 +114,7 @@ def trace_rule(
     sizes = size_names([value.shape for value in tensors.values()], set(examples))
     decisions = Decisions(
         given=dict(decide or {}),
-        scalars={
-            name: value for name, value in examples.items() if not isinstance(value, torch.Tensor | BodyExample)
-        },
+        scalars={name: value for name, value in examples.items() if not isinstance(value, torch.Tensor | BodyExample)},
         sizes=sizes,
         taken={*examples, *sizes.values()},
     )
@@ -301,9 +299,7 @@ class Writer:
         ):
             is_given = any(isinstance(one, Node) and one.op == "placeholder" for one in results)
             hint = "if the rule is about what the program stores, takes or gives, say so: root stored, input or output"
-            raise unusable(
-                self.part, "each of its results has to be computed, as a tensor", hint if is_given else None
-            )
+            raise unusable(self.part, "each of its results has to be computed, as a tensor", hint if is_given else None)
         return results
 
     def _count(self, results: list[Node]) -> None:
@@ -370,7 +366,8 @@ class Writer:
         if is_single and (self.around is not None or (self.uses[node] == 1 and is_short)):
             if self.uses[node] > 1 and self.part == "match":
                 raise self.unusable(
-                    f"a body uses what {name_of(op)} computes twice", "bodies of patterns name nothing: write it by hand"
+                    f"a body uses what {name_of(op)} computes twice",
+                    "bodies of patterns name nothing: write it by hand",
                 )
             self.nodes[node] = call
             return
@@ -412,7 +409,9 @@ class Writer:
             if value in self.nodes:
                 return self.nodes[value]
             if value in self.spreads:
-                raise self.unusable(f"{self.spreads[value].text} is any number of values, and {name_of(underlying(node.target))} takes one")
+                raise self.unusable(
+                    f"{self.spreads[value].text} is any number of values: {name_of(underlying(node.target))} takes one"
+                )
             stored = self.stored(value)
             assert stored is not None, "inputs are bound, and constants are numbers"
             value = self.decisions.example_of(stored)
@@ -429,7 +428,7 @@ class Writer:
         """Return the text of one value.
 
         Raises:
-            UsageError: EK266, it is no single tensor that the function computes or is given.
+            UsageError: EK266, it is not a single tensor that the function computes or is given.
         """
         if value in self.nodes:
             return self.nodes[value]
@@ -514,5 +513,6 @@ def _tensor_type(value: torch.Tensor, sizes: Mapping[int, str]) -> str:
 
 
 def unusable(part: str, why: str, hint: str | None = None) -> UsageError:
+    """Return the error that a function cannot be part of a rule, EK266."""
     what = {"match": "the pattern", "replace": "the replacement", "uses": "`uses`"}[part]
     return UsageError(Diagnostic(code="EK266", message=f"{what} cannot be part of a rule: {why}", hint=hint))

@@ -300,7 +300,7 @@ def _met(node: Node, op: ControlFlow) -> _Met | None:
 def _orders(term: Call, op: ControlFlow, met: _Met, facts: GraphFacts) -> Iterator[tuple[tuple[int, ...], ...]]:
     """Yield the orders of operands in which those that the pattern names stand where it names them.
 
-    Numbers that the bodies are handed and that the pattern does not name are no operands: they are in the bodies.
+    Numbers that the bodies are handed and that the pattern does not name are not operands: they are in the bodies.
     """
     choices: list[list[tuple[int, ...]]] = []
     for name, operands in zip(op.lists, met.lists, strict=True):

@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Any
 from exirkit.patterns.operators.control_flow import BodyBuilder, distributed
 from exirkit.patterns.syntax.expressions import Compiled, ExpressionCompiler, ExpressionError, Names, OwnNames
 from exirkit.patterns.syntax.replacement_words import BUILDER
-from exirkit.patterns.syntax.terms import Applied, Body, Call, OperatorCall, Parameter, Splat, Term, Variable, children, walk
+from exirkit.patterns.syntax.terms import (
+    Applied,
+    Body,
+    Call,
+    OperatorCall,
+    Parameter,
+    Splat,
+    Term,
+    Variable,
+    children,
+    walk,
+)
 from exirkit.patterns.syntax.terms import Sequence as ListTerm
 from exirkit.patterns.types.bodies import BodyVariable, OperandsVariable, gives_one
 from exirkit.patterns.types.tensors import TensorListVariable, TensorVariable
