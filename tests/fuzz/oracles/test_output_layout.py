@@ -63,3 +63,21 @@ def test_a_pass_that_loses_a_layout(layout: str) -> None:
     verdict = check(program, compiler=compiler)
     assert [one.oracle for one in verdict.failures] == ["output-layout"]
     assert find_culprit(program, verdict.failures[0], compiler=compiler).part == "loses-layouts"
+
+
+def test_layouts_that_runtimes_do_not_have_may_be_row_major() -> None:
+    # Eager torch lays this quotient out in the order N, H, C, W.
+    program = parse_program(
+        'program(1)\n\ndef forward(w: "f32[1, 2]", x: "f32[2, 2, 2, 1]"):\n    y = aten.sub.Tensor(w, x)\n'
+        "    return y\n\n"
+        'run("forward", w=dyadic(1), x=dyadic(2, layout="channels_last"))\n'
+    )
+    verdict = check(program, compiler=ExirkitCompiler(), oracles=["output-layout"])
+    assert verdict.is_good, verdict.failures
+
+
+def test_what_is_written_through_a_view_may_be_row_major() -> None:
+    program = program_of("y = aten.lt.Scalar(x, 0)", "1, 2, 2, 2", "channels_last")
+    for variation in range(30):
+        verdict = check(program, compiler=ExirkitCompiler(variation=variation), oracles=["output-layout"])
+        assert verdict.is_good, (variation, verdict.failures)
