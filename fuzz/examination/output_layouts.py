@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import torch
+from torch.export import ExportedProgram
 from torch.fx import Node
 
-from exirkit.ir import pytree
+from exirkit.ir import is_static, pytree
 
 from .dialect_runs import dialect_runs
 from .examination import Examination, NotRunError
@@ -33,7 +34,8 @@ class ExpectedLayouts:
     """The layouts that the results of a method may have: those of eager torch, where nothing is a view any more.
 
     A view that is a result is copied row by row, as by `view_copy`; one that was not copied is right as well. What is
-    stored may be row-major too: a file has weights in that order. So may be what runtimes have no other layout for, and
+    stored may be row-major too: a file has weights in that order. Right is also what torch.export has noted, where the
+    kernels of eager torch do otherwise (`roll`). Row-major may be what runtimes have no other layout for, and
     what is written through a view: it is put together again from copies of views.
 
     Args:
@@ -47,6 +49,7 @@ class ExpectedLayouts:
         _, run = next(dialect_runs(examination))
         self._as_views = [one.outputs for one in run.results.get(method, [])]
         self._as_copies: list[list[Any]] | None = None
+        self._noted = [_noted_order(self._program, one) for one in self._program.graph_signature.user_outputs]
         self._writes_views = any(map(_writes_view, self._program.graph.nodes))
 
     def first_other(self, results: Sequence[Sequence[Any]]) -> tuple[int, int, Order, Order] | None:
@@ -60,7 +63,9 @@ class ExpectedLayouts:
                 order = order_of(got)
                 if order is None or order == order_of(wanted):
                     continue
-                if order == tuple(sorted(order)) and (self._writes_views or not _is_known(wanted)):
+                if order == self._noted[place] or (
+                    order == tuple(sorted(order)) and (self._writes_views or not _is_known(wanted))
+                ):
                     continue
                 copied = order_of(self._copies()[run][place])
                 if copied is not None and order != copied:
@@ -78,6 +83,12 @@ class ExpectedLayouts:
             except GraphFailedError as error:
                 raise NotRunError("torch does not run the program with copies for views") from error
         return self._as_copies
+
+
+def _noted_order(program: ExportedProgram, name: Any) -> Order | None:
+    """Return the layout that torch.export has noted of a result; None where sizes vary."""
+    found = next((node.meta.get("val") for node in program.graph.nodes if node.name == name), None)
+    return order_of(found) if isinstance(found, torch.Tensor) and is_static(found) else None
 
 
 def _writes_view(node: Node) -> bool:

@@ -81,3 +81,13 @@ def test_what_is_written_through_a_view_may_be_row_major() -> None:
     for variation in range(30):
         verdict = check(program, compiler=ExirkitCompiler(variation=variation), oracles=["output-layout"])
         assert verdict.is_good, (variation, verdict.failures)
+
+
+def test_what_torch_export_has_noted_is_right() -> None:
+    # Eager torch keeps the layout of what it rolls; metadata, and what it is decomposed into, do not.
+    verdict = check(
+        program_of("y = aten.roll.default(x, [1, 1], [1, 3])", layout="channels_last"),
+        compiler=ExirkitCompiler(),
+        oracles=["output-layout"],
+    )
+    assert verdict.is_good, verdict.failures
