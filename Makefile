@@ -1,7 +1,8 @@
 # One entry point for people and CI. `make demo` and `make test` work on a fresh clone: they make their own environment.
 PYTHON ?= python3.11
 BIN = .venv/bin
-JOBS ?= auto
+# Tests wait for processes that they start: one worker more than there are cores keeps these busy.
+JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # Tests start hundreds of processes; where this is set, each of them would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 

@@ -32,7 +32,7 @@ PACKAGES = {
 
 # Backends of which `EXIRKIT_TESTS=all` lowers models in both chains; groups of their suites run at every change.
 # Four of the ten models are lowered for the others by default.
-THOROUGH = ("vulkan", "coreml", "cadence")
+THOROUGH = ("vulkan", "coreml", "cadence", "cortex_m")
 
 # In Cadence's chain our Edge has no copies to the dtype that a value has already.
 GONE = {"cadence": {"aten::_to_copy"}}

@@ -16,7 +16,7 @@ from tests.thoroughness import some_of
 pytestmark = pytest.mark.executorch
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = ("mlp", "mobilenet_v2")
-REST = tuple(some_of([name for name in MODELS if name not in QUICK], (), 0, 4))
+REST = tuple(some_of([name for name in MODELS if name not in QUICK], (), 0, 1))
 
 # What the official quantizer annotates alone: classifiers that nothing uses, which it removes where parameters are not
 # dynamic; and a table of logarithms that holds -inf, of which there is no histogram.

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.thoroughness import TRIES_ALL
 
 from exirkit.patterns import check_book, parse_book
 
@@ -32,6 +33,8 @@ def sample() -> Any:
 
 @pytest.fixture(scope="module")
 def more() -> Any:
+    if not TRIES_ALL:
+        pytest.skip("a process of two minutes: EXIRKIT_TESTS=all runs it")
     return said("more")
 
 
