@@ -158,7 +158,9 @@ def fact_of(dtype: torch.dtype, sizes: Extents, contents: Contents, *, is_inexac
         low, high, bits = 0, 0, 0
     elif contents.kind == "numbers":
         # Zero belongs to every interval: many operators make it of what is not.
-        low, high = min((0, *contents.numbers)), max((0, *contents.numbers))
+        # As they are stored: a third in single precision is more than a third.
+        stored = torch.tensor(contents.numbers, dtype=dtype).tolist() if dtype in FLOATS else contents.numbers
+        low, high = min((0, *stored)), max((0, *stored))
         grids = [bits_of(number) for number in contents.numbers]
         is_inexact |= None in grids
         bits = max((grid or 0 for grid in grids), default=0)

@@ -199,8 +199,7 @@ def _scales(scope: Scope, count: int, *, is_double: bool, rank: int = 1) -> tupl
     if scope.choices.chance(0.5):
         drawn = [scope.choices.pick(_DYADIC) for _ in range(count)]
     dtype = torch.float64 if is_double else torch.float32
-    # What is stored, whose bounds are stated: a third rounded to single precision is more than a third.
-    contents = Contents(kind="numbers", numbers=tuple(torch.tensor(drawn, dtype=dtype).tolist()))
+    contents = Contents(kind="numbers", numbers=tuple(drawn))
     sizes = (count,) if rank == 1 else (count, 1)
     return scope.building.store(scope.choices.pick(("constant", "buffer")), dtype, sizes, contents), drawn
 
