@@ -12,9 +12,12 @@ from torch import Tensor
 aten = torch.ops.aten
 
 
-def shifted_left(x: Tensor, places: Tensor | int) -> Tensor:
+def shifted_left(x: Tensor, places: Tensor | int) -> Any:
     """`aten.__lshift__`, `aten.bitwise_left_shift`: products with powers of two, which wrap around as well."""
-    x, bits = _integers(x, places)
+    dtype = torch.result_type(x, places)
+    if dtype.is_floating_point:
+        return NotImplemented
+    x, bits = x.to(dtype), torch.iinfo(dtype).bits
     if isinstance(places, int):
         return x * _wrapped(1 << places, bits) if 0 <= places < bits else torch.zeros_like(x)
     for step in _powers_of_two_below(bits):
@@ -22,9 +25,12 @@ def shifted_left(x: Tensor, places: Tensor | int) -> Tensor:
     return torch.where((places >= 0) & (places < bits), x, 0)
 
 
-def shifted_right(x: Tensor, places: Tensor | int) -> Tensor:
+def shifted_right(x: Tensor, places: Tensor | int) -> Any:
     """`aten.__rshift__`, `aten.bitwise_right_shift`: quotients by powers of two, rounded down."""
-    x, bits = _integers(x, places)
+    dtype = torch.result_type(x, places)
+    if dtype.is_floating_point:
+        return NotImplemented
+    x, bits = x.to(dtype), torch.iinfo(dtype).bits
     most = bits - int(x.dtype.is_signed)
     filled = torch.where(x < 0, -1, 0).to(x.dtype)
     if isinstance(places, int):
@@ -32,13 +38,6 @@ def shifted_right(x: Tensor, places: Tensor | int) -> Tensor:
     for step in _powers_of_two_below(bits):
         x = torch.where((places & step) != 0, torch.div(x, 1 << step, rounding_mode="floor"), x)
     return torch.where((places >= 0) & (places < most), x, filled)
-
-
-def _integers(x: Tensor, places: Tensor | int) -> tuple[Tensor, int]:
-    dtype = torch.result_type(x, places)
-    if dtype.is_floating_point:
-        raise NotImplementedError("floats are not shifted")
-    return x.to(dtype), torch.iinfo(dtype).bits
 
 
 def _powers_of_two_below(bits: int) -> list[int]:
