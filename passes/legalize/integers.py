@@ -73,7 +73,8 @@ class LegalizeIntegers(CallLegalization):
             return _is_integer(node.meta["val"].dtype)
         # Double precision is exact for sums and quotients of narrower integers.
         if target is aten.sum.dim_IntList:
-            return _is_long(node) and _is_long(node.args[0]) and bool(node.args[0].meta["val"].ndim)  # type: ignore[union-attr]
+            summed: Any = node.args[0]
+            return _is_long(node) and _is_long(summed) and bool(summed.meta["val"].ndim)
         if target is aten.div.Tensor_mode:
             return _is_long(node) and node.kwargs.get("rounding_mode") == "trunc"
         return (target in _TRUNCATED_REMAINDERS or target in _ROUNDINGS) and _is_long(node)

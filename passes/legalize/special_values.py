@@ -9,7 +9,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from exirkit.ir import GraphEditor, get_lifted_tensor_constant, ops
+from exirkit.ir import GraphEditor, get_lifted_tensor_constant, is_external_constant, ops
 
 from .edge_calls import CallLegalization, EdgeCalls
 
@@ -81,7 +81,9 @@ def _divides_by_no_zero(program: ExportedProgram, node: Node) -> bool:
         divisor = divisor.args[1] if divisor.args[0].args == (divisor.args[2], 0) else divisor
     if divisor.target is aten.full.default:
         return isinstance(divisor.args[1], int | float) and divisor.args[1] != 0
-    stored = get_lifted_tensor_constant(program, divisor) if divisor.op == "placeholder" else None
+    # A data file may give it another value.
+    is_fixed = divisor.op == "placeholder" and not is_external_constant(divisor)
+    stored = get_lifted_tensor_constant(program, divisor) if is_fixed else None
     return stored is not None and bool((stored != 0).all())
 
 
