@@ -252,7 +252,7 @@ def test_bilinear(official_runtime: OfficialRuntime) -> None:
 
 def test_what_a_decomposition_writes_to_a_view_of_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch decomposes circular padding like that: without the writes, the result is what lay in memory."""
-    monkeypatch.delitem(EXPRESSIONS, torch.ops.aten._pad_circular.default)  # type: ignore[arg-type]
+    monkeypatch.delitem(EXPRESSIONS, torch.ops.aten._pad_circular.default)
     x = torch.randn(2, 3, 5)
     assert_runs(lambda x: torch.nn.functional.pad(x, [1, 2], mode="circular"), [[x]], tolerance=EXACT)
 
