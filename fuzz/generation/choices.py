@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 T = TypeVar("T")
 
 SWARMS = 16
-"""Kinds of programs that follow each other seed by seed; each lacks a quarter of the features, and has others oftener."""
+"""Kinds of programs, in turn by seed; each lacks a quarter of the features, and has the others oftener."""
 LACKING = 4
 
 _THOUSAND = 1000
@@ -49,7 +49,7 @@ class Choices(Protocol):
         """Return a number below another; all come in turn over many programs."""
 
     def emphasis(self, feature: str) -> float:
-        """Return by how much the share of a feature is greater in the swarm that the program belongs to; 0: it has none."""
+        """Return by how much the share of a feature is greater in the program's swarm; 0: the swarm lacks it."""
 
     def shuffled(self, items: Sequence[T]) -> list[T]:
         """Return the items in any order."""
@@ -101,7 +101,7 @@ class SeededChoices:
         return int(place % 1 * number)
 
     def emphasis(self, feature: str) -> float:
-        """Return 0 for a feature that this seed's swarm lacks: each lacks some, and each is lacked by as many swarms."""
+        """Return 0 for a feature that this seed's swarm lacks; as many swarms lack each feature."""
         mixed = zlib.crc32(f"swarm of {feature}".encode())
         swarm = self._seed * 11 % SWARMS
         # An odd factor, of an even number of swarms, gives each feature an order of its own.

@@ -329,7 +329,9 @@ _TESTS: Mapping[str, Callable[[_View], bool]] = {
     "data_sized": lambda view: any(call.op in _DATA_SIZED for _, _, call in view.calls),
     "whole_number_for_float": _writes_whole_number,
     "argument_left_out": _leaves_one_out,
-    "dims_from_end": lambda view: any(has_dim_from_the_end(call.op, call.args, call.kwargs) for _, _, call in view.calls),
+    "dims_from_end": lambda view: any(
+        has_dim_from_the_end(call.op, call.args, call.kwargs) for _, _, call in view.calls
+    ),
     "odd_state": _has_state_of_nothing,
     "stepped_size": _has_stepped_size,
     "strange_numbers": _has_strange_number,

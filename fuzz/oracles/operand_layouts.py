@@ -18,8 +18,8 @@ _LENIENT = ("any_layouts", "channels_last")
 class OperandLayouts(Oracle):
     """Kernels get and make tensors of one dim order, but for those that take several.
 
-    Where sizes are one, other orders are the same bytes, so that no result differs; kernels of the official runtime compare the orders all the same,
-    and reject the call.
+    Where sizes are one, other orders are the same bytes, so that no result differs; kernels of the official runtime
+    compare the orders all the same, and reject the call.
     """
 
     name = "operand-layouts"

@@ -30,7 +30,15 @@ run("forward", x=dyadic(1, layout="channels_last"))
 
 def _mutant(module: str, function: str, old: str, new: str, program: str) -> Mutant:
     return Mutant(
-        id="other", part="pass", culprits=(), doc="", module=module, function=function, old=old, new=new, program=program
+        id="other",
+        part="pass",
+        culprits=(),
+        doc="",
+        module=module,
+        function=function,
+        old=old,
+        new=new,
+        program=program,
     )
 
 
@@ -38,7 +46,9 @@ _CASES = {
     "verifier": _mutant(
         "verifiers.signature", "_stored", "else (program.constants,)", "else (program.state_dict,)", _CONSTANT
     ),
-    "emitter": _mutant("emit.values", "call_values", "named.get(parameter.name", "named.fetch(parameter.name", _CONSTANT),
+    "emitter": _mutant(
+        "emit.values", "call_values", "named.get(parameter.name", "named.fetch(parameter.name", _CONSTANT
+    ),
     "eliminate-views": _mutant(
         "passes.to_executorch.propagate_specs",
         "_is_same",
