@@ -261,7 +261,7 @@ def draw_plan(choices: Choices, policy: Policy) -> Plan:
     if policy.control_flow or policy.takes_all:
         rarity = 1.0 if policy.control_flow else _RARITY
         acts |= {kind: (share * 1.12 + 0.01) * rarity for kind, share in CONTROL_FLOW.items()}
-    # How calls are written, and in which order they stand, is no matter of operators.
+    # How calls are written, and in which order they stand, does not depend on the operators.
     acts |= {name: MISTAKEN[name] for name in ("dims_from_end", "interleaved")}
     if policy.takes_all:
         acts |= {"rule_pattern": policy.rule_patterns, **REPLACED, **MISTAKEN}

@@ -86,8 +86,8 @@ def _checked(
 ) -> Iterator[tuple[int, Program, Verdict, bool]]:
     """Yield seed, program, verdict and whether the bug was reached, until time is up.
 
-    What the compiler keeps from program to program, its rule books above all, is made anew when a bug is applied: that
-    is done once for all programs that are fine, as in a campaign, and again behind one that is to be looked at.
+    What the compiler keeps from program to program, its rule books above all, is made again when a bug is applied: that
+    is done once for all programs that are fine, as in a campaign, and again behind one that is to be examined.
     """
     left = list(made)
     while left:

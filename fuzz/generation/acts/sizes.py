@@ -1,4 +1,4 @@
-"""Sizes that are no sums of multiples of symbols, and views of tensors without elements."""
+"""Sizes other than sums of multiples of symbols, and views of tensors without elements."""
 
 from __future__ import annotations
 

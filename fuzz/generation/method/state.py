@@ -57,9 +57,9 @@ class Writes:
             if self.building.requests("equal_stored") and self.scope.choices.chance(0.5):
                 # The same bytes at the start, and at the end not: only one of the two is written.
                 kind = self.scope.choices.pick(("buffer", "constant", "parameter"))
-                twin = self.building.store(kind, dtype, sizes, contents)
-                self.scope.values.append(twin)
-                self.scope.must_use.append(twin)
+                other = self.building.store(kind, dtype, sizes, contents)
+                self.scope.values.append(other)
+                self.scope.must_use.append(other)
 
     def _prepare_cache(self) -> None:
         """Add a buffer that is large enough to be written where it lies."""

@@ -1,4 +1,4 @@
-"""Parts that are no passes are blamed for what they raise or reject: verifiers, and emission inside of planning."""
+"""Parts other than passes are blamed for what they raise or reject: verifiers, and emission inside of planning."""
 
 from __future__ import annotations
 
