@@ -47,7 +47,8 @@ def _half(symbol: Affine) -> tuple[str, int]:
 
 
 def _falling(symbol: Affine) -> tuple[str, int]:
-    return f"{symbol.high} - {symbol} + 1", symbol.high - symbol.low + 1
+    # Torch asks of some sizes whether they are one.
+    return f"{symbol.high} - {symbol} + 2", symbol.high - symbol.low + 2
 
 
 def _jumping(symbol: Affine) -> tuple[str, int]:

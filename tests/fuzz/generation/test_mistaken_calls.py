@@ -76,5 +76,5 @@ def test_each_swarm_lacks_a_quarter_of_the_features() -> None:
         for seed in period:
             counts.update(draw_plan(SeededChoices(seed), Policy(swarms=swarms)).requests)
     assert plans[True].keys() == plans[False].keys()
-    # As often as without, over all swarms.
-    assert all(abs(plans[True][name] - many) < 0.01 * len(period) for name, many in plans[False].items())
+    # As often as without, over all swarms; those that come only with others meet these as if by chance.
+    assert all(abs(plans[True][name] - many) < 0.05 * len(period) for name, many in plans[False].items())
