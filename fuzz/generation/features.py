@@ -270,8 +270,12 @@ def _has_strange_number(view: _View) -> bool:
     """Whether a call is given minus zero, an infinity, or a number that a smaller dtype does not have."""
     found = [number for number in _numbers(view) if type(number) is float]
     return any(
-        math.isinf(one) or (one == 0 and math.copysign(1, one) < 0) or (bits_of(one) or 0) > _FINE for one in found
-    ) or any(abs(one) > _GREAT and one != _ENDLESS for one in _numbers(view))
+        math.isinf(one)
+        or (one == 0 and math.copysign(1, one) < 0)
+        or 0 < abs(one) < 2.0**-_FINE
+        or (bits_of(one) or 0) > _FINE
+        for one in found
+    ) or any(_ENDLESS > abs(one) >= _GREAT for one in _numbers(view))
 
 
 _FINE = 24

@@ -25,7 +25,7 @@ _PAIRS = (
 """Numbers that something takes for one: a table of numbers, a dtype, a hash."""
 
 _NUMBERS = (-1.0, 3.0, 0.5, -2.0, 1.0, -3.0)
-_WHOLE_PAIRS = ((2**53 + 1, 2**53), (2**31, 2**31 - 1), (1, -1))
+_WHOLE_PAIRS = ((2**53 + 1, 2**53), (2**31, 2**31 - 1), (2**31 + 1, 1))
 
 
 def strange_numbers(scope: Scope) -> None:
