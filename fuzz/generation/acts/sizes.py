@@ -57,7 +57,7 @@ def _jumping(symbol: Affine) -> tuple[str, int]:
     return f"3 * ({symbol} // 3) - {symbol} + 3", 3
 
 
-_STEPPED: tuple[Callable[[Affine], tuple[str, int]], ...] = (_parity, _half, _falling, _jumping)
+_STEPPED: tuple[Callable[[Affine], tuple[str, int]], ...] = (_parity, _jumping, _falling, _half, _parity, _jumping)
 
 
 def empty_views(scope: Scope) -> None:
