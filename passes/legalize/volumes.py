@@ -274,9 +274,10 @@ def _divided(calls: EdgeCalls, total: Node, counts: list[list[int]]) -> Node:
 
 def _quotient(calls: EdgeCalls, total: Node, number: int) -> Node:
     """Divide by a number; means of integers are rounded towards zero."""
-    if total.meta["val"].dtype.is_floating_point:
+    dtype = total.meta["val"].dtype
+    if dtype.is_floating_point:
         return calls(aten.div.Scalar, total, number)
-    return calls(aten.div.Scalar_mode, total, number, rounding_mode="trunc")
+    return calls(aten.div.Tensor_mode, total, calls(aten.full.default, [], number, dtype=dtype), rounding_mode="trunc")
 
 
 def _runs(numbers: list[int]) -> list[tuple[int, int, int]]:
