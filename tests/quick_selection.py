@@ -14,7 +14,7 @@ _TABLE = Path(__file__).with_name("left_out.yaml")
 
 
 WHOLE = 5000
-"""So many collected tests are all there are; where somebody asks for fewer, none of them is left out."""
+"""So many collected tests are all there are; where fewer are asked for, none of them is left out."""
 
 
 class Group(pydantic.BaseModel):
