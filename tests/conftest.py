@@ -57,8 +57,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say it aloud: a green run without the official runtime, or of a part of the tests, has tested less."""
-    count = sum(len(found) for found in terminalreporter.stats.values())
-    if count > quick_selection.WHOLE // 2 and not TRIES_ALL:
+    total = sum(len(found) for found in terminalreporter.stats.values())
+    if total > quick_selection.WHOLE // 2 and not TRIES_ALL:
         line = "of some groups of tests only a part was run (tests/left_out.yaml); EXIRKIT_TESTS=all runs all"
         terminalreporter.write_sep("-", line)
     if _skipped:
