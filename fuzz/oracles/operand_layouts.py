@@ -12,8 +12,6 @@ from exirkit.ir import OpOverload, TensorSpec, functional_variant, has_trait, is
 
 from .oracle import Oracle
 
-_LENIENT = ("any_layouts", "channels_last")
-
 
 class OperandLayouts(Oracle):
     """Kernels get and make tensors of one dim order, but for those that take several.
@@ -46,7 +44,7 @@ def _orders(node: Node) -> set[tuple[int, ...]]:
     if not isinstance(op, OpOverload) or op.namespace != "aten" or not is_out_variant(op):
         return set()
     functional: Any = functional_variant(op)
-    if functional is None or any(has_trait(functional, trait) for trait in _LENIENT):
+    if functional is None or has_trait(functional, "any_layouts") or has_trait(functional, "channels_last"):
         return set()
     specs = [one.meta.get("spec") for one in (node, *node.all_input_nodes)]
     leaves = [leaf for one in specs for leaf in (one if isinstance(one, list | tuple) else (one,))]

@@ -74,6 +74,7 @@ def empty_views(scope: Scope) -> None:
     value = _hidden(scope, scope.new_input(dtype, sizes, building.contents(dtype)))
     if choices.chance(0.5):
         value = _computed(scope, value)
+    more: list[object]
     for _ in range(choices.integer(1, 2)):
         kind = choices.integer(0, 2)
         if kind == 0 or value.rank > 3:

@@ -12,10 +12,10 @@ from exirkit.fuzz.campaigns import Result, Store, pair_coverage, thin_pairs
 def test_features_that_chance_would_bring_together_and_that_never_meet(tmp_path: Path) -> None:
     rows = []
     for seed in range(200):
-        features = {"even" if seed % 2 else "odd", "op:aten.add.Tensor", "pattern:x", "fires:x"}
-        features |= {"third"} if seed % 3 == 0 else set()
-        features |= {"pass:functionalize"} if seed % 2 else set()
-        rows.append(Result(seed=seed, verdict="passed", program=f"p{seed}", features=tuple(sorted(features))))
+        had = {"even" if seed % 2 else "odd", "op:aten.add.Tensor", "pattern:x", "fires:x"}
+        had |= {"third"} if seed % 3 == 0 else set()
+        had |= {"pass:functionalize"} if seed % 2 else set()
+        rows.append(Result(seed=seed, verdict="passed", program=f"p{seed}", features=tuple(sorted(had))))
     with Store(tmp_path / "c.db") as store:
         campaign = store.open_campaign(config(), "engine")
         store.begin_session(campaign, 1.0, "here", 7, 1)
