@@ -119,10 +119,11 @@ def _verifier(examination: Examination, failure: Failure) -> Culprit | None:
             evidence = f"rejects what torch.export has made: {found[0].headline()}"
             return Culprit("verifier", method=method, evidence=evidence)
     compiler = examination.compiler
-    if codes & _SIGNATURE_CODES and isinstance(compiler, ExirkitCompiler):
-        # A signature that is wrong shows in the file; what only the checks see is theirs.
-        if check(examination.program, compiler=replace(compiler, verify="none"), seed=examination.seed).is_good:
-            return Culprit("verifier", evidence="everything is right without the checks")
+    if not codes & _SIGNATURE_CODES or not isinstance(compiler, ExirkitCompiler):
+        return None
+    # A signature that is wrong shows in the file; what only the checks see is theirs.
+    if check(examination.program, compiler=replace(compiler, verify="none"), seed=examination.seed).is_good:
+        return Culprit("verifier", evidence="everything is right without the checks")
     return None
 
 
