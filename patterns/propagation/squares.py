@@ -225,7 +225,8 @@ class DrawnFacts:
 
 def with_elements(inference: Inference, op: Operator, named: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
     """Return arguments whose tensors have elements that matter to an analysis."""
-    slots = list(slots_of(op, named))
+    read = inference.reads_elements(op)
+    slots = [one for one in slots_of(op, named) if one.name not in read]
     return with_tensors(named, {(one.name, one.index): inference.domain.drawn(one.tensor, rng) for one in slots})
 
 
