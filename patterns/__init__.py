@@ -82,12 +82,15 @@ from .operators.arguments import normalized_arguments
 from .operators.defined import beside_other_libraries, book_of_operator
 from .operators.table import DTYPES, FAMILIES, OperatorTable, UnknownNameError, name_of
 from .operators.targets import KernelCost, Registry, Target, Work, read_target, shipped_targets, work_of
+from .propagation.backward import NeededRanges, account_of_need, apply_shorter
 from .propagation.account import NodeAccount, account_of_fact, account_of_node, fact_text
 from .propagation.declaration import Propagation
+from .propagation.demands import Demands
 from .propagation.domains import Constant
 from .propagation.fixpoint import InferredValues, facts_of, tell_ranges
 from .propagation.inference import Inference
 from .propagation.loading import (
+    Analysis,
     load_analysis,
     load_inference,
     load_propagation,
@@ -96,6 +99,7 @@ from .propagation.loading import (
     shipped_propagations,
 )
 from .propagation.materialising import apply_solution
+from .propagation.noting import Notes, write_notes
 from .propagation.model import PropagationModel, Solver, propagation_schema, propagation_schema_text
 from .propagation.problem import Conversion, Problem, Solution, problem_of
 from .propagation.solvers import solve
@@ -123,6 +127,7 @@ __all__ = [
     "FAMILIES",
     "INSTANCE_ERRORS",
     "RULE_STATUSES",
+    "Analysis",
     "Application",
     "Attribute",
     "BackendClass",
@@ -140,6 +145,7 @@ __all__ = [
     "Condition",
     "Constant",
     "Conversion",
+    "Demands",
     "Equivalence",
     "FailureTrace",
     "GraphFacts",
@@ -150,8 +156,10 @@ __all__ = [
     "LoadedBook",
     "Mismatch",
     "NearMiss",
+    "NeededRanges",
     "NodeAccount",
     "NodeExplanation",
+    "Notes",
     "OperatorDefinition",
     "OperatorTable",
     "PackageClasses",
@@ -197,7 +205,9 @@ __all__ = [
     "YamlSource",
     "acceptance_file",
     "account_of_fact",
+    "account_of_need",
     "account_of_node",
+    "apply_shorter",
     "apply_solution",
     "attributed_terms",
     "attributed_variables",
@@ -287,4 +297,5 @@ __all__ = [
     "witness_text",
     "work_of",
     "write_book",
+    "write_notes",
 ]
