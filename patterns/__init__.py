@@ -82,8 +82,8 @@ from .operators.arguments import normalized_arguments
 from .operators.defined import beside_other_libraries, book_of_operator
 from .operators.table import DTYPES, FAMILIES, OperatorTable, UnknownNameError, name_of
 from .operators.targets import KernelCost, Registry, Target, Work, read_target, shipped_targets, work_of
-from .propagation.backward import NeededRanges, account_of_need, apply_shorter
 from .propagation.account import NodeAccount, account_of_fact, account_of_node, fact_text
+from .propagation.backward import NeededRanges, account_of_need, apply_shorter
 from .propagation.declaration import Propagation
 from .propagation.demands import Demands
 from .propagation.domains import Constant
@@ -99,8 +99,8 @@ from .propagation.loading import (
     shipped_propagations,
 )
 from .propagation.materialising import apply_solution
-from .propagation.noting import Notes, write_notes
 from .propagation.model import PropagationModel, Solver, propagation_schema, propagation_schema_text
+from .propagation.noting import Notes, write_notes
 from .propagation.problem import Conversion, Problem, Solution, problem_of
 from .propagation.solvers import solve
 from .propagation.trying import PropagationVerdict, check_propagation

@@ -152,7 +152,6 @@ class PropagationPass(ReportingPass[PropagationReport]):
         else:
             self.reports.append(report)
 
-
     @staticmethod
     def _note(editor: GraphEditor, made: Notes, stored: Mapping[Node, torch.Tensor]) -> int:
         assert made.uses is not None

@@ -77,9 +77,7 @@ def _given(part: ast.expr, tensor: str, field: str) -> Iterator[EqualField]:
             yield EqualField(name, tensor, field, is_stored=True)
 
 
-def with_grids(
-    names: dict[str, Any], tensors: Iterable[str], equal: Iterable[EqualField], rng: random.Random
-) -> None:
+def with_grids(names: dict[str, Any], tensors: Iterable[str], equal: Iterable[EqualField], rng: random.Random) -> None:
     """Draw tensors again, on grids, and make variables those of the grids, now and then not."""
     for name in tensors:
         value = names.get(name)

@@ -148,10 +148,10 @@ class NeededRanges:
             if all(source is not operand for operand in operands):
                 self._add(source, None)
 
-    def _of_loop(
-        self, call: ControlFlowCall, parts: dict[int, Range]
-    ) -> tuple[dict[int, Range], list[NeededRanges]]:
-        values = {at: one.meta["val"] for at, one in enumerate(call.carried) if isinstance(one, Node) and is_tensor(one)}
+    def _of_loop(self, call: ControlFlowCall, parts: dict[int, Range]) -> tuple[dict[int, Range], list[NeededRanges]]:
+        values = {
+            at: one.meta["val"] for at, one in enumerate(call.carried) if isinstance(one, Node) and is_tensor(one)
+        }
         needs = {at: parts.get(at, widest(value.dtype)) for at, value in values.items()}
         for number in range(_MOST_ROUNDS):
             bodies = [

@@ -23,7 +23,6 @@ from .draws import FAILURES
 from .fitting import called, slots_of, with_tensors
 from .model import ClaimRow, InferenceModel
 
-
 _READ = re.compile(r"\belements\(\s*(\w+)\s*\)")
 
 

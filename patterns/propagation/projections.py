@@ -109,13 +109,13 @@ class _DemandTrial:
         results = results_in(value)
         return results if str(self.op._schema.returns[0].type) == "List[Tensor]" else results[:1]
 
-    def _given(
-        self, named: Mapping[str, Any], needs: Mapping[tuple[str, int | None], Range]
-    ) -> list[torch.Tensor]:
+    def _given(self, named: Mapping[str, Any], needs: Mapping[tuple[str, int | None], Range]) -> list[torch.Tensor]:
         if isinstance(self.row, Shorter):
             return results_in(self.row.call.run(dict(named), TensorBuilder()))
         slots = {(one.name, one.index): one.tensor for one in slots_of(self.op, named)}
-        return self._results(called(self.op, with_tensors(named, {key: cut(one, needs[key]) for key, one in slots.items()})))
+        return self._results(
+            called(self.op, with_tensors(named, {key: cut(one, needs[key]) for key, one in slots.items()}))
+        )
 
     def _wrong(
         self, problem: str, named: Mapping[str, Any], need: Range, needs: Mapping[tuple[str, int | None], Range]

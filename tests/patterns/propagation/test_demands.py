@@ -1,4 +1,4 @@
-"""Analyses that demand: what users need flows to producers, and calls whose results are not all needed become shorter."""
+"""Analyses that demand: what users need flows to producers, and calls of which not all is needed become shorter."""
 
 from __future__ import annotations
 
@@ -157,11 +157,7 @@ WRONG = {
         "aten.amin.default\n  - aten.neg.default\n",
         "EK257",
     ),
-    "pieces": (
-        "aten.cat.default, aten.stack.default",
-        "aten.cat.default, aten.stack.default, aten.hstack.default",
-        "EK291",
-    ),
+    "pieces": ("{tensors: need}", '{tensors: "[0, 1]"}', "EK257"),
     "limits that act": ("where: need.lo >= 0", "where: need.hi >= 0", "EK258"),
     "one limit": (
         "where: min_val <= need.lo and need.hi <= max_val and",
