@@ -92,8 +92,8 @@ class PropagationPass(ReportingPass[PropagationReport]):
     """Choose a value for every tensor as a propagation says, and convert where values meet that differ.
 
     What is declared is tried before the first program: wrong rows are rejected. Subgraphs
-    of control flow are solved on their own; what enters and leaves them is as it was. One that demands replaces calls of
-    whose results not all is needed, and one that notes writes attributes.
+    of control flow are solved on their own; what enters and leaves them is as it was. One that demands replaces calls
+    of whose results not all is needed, and one that notes writes attributes.
 
     Args:
         propagation: A YAML file, or the name of a propagation that comes with exirkit.

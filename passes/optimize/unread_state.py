@@ -12,8 +12,8 @@ from exirkit.passes.contract import Pass
 class RemoveUnreadState(Pass):
     """Remove buffers that are written, and on which nothing depends but what is written to such buffers.
 
-    The counter `num_batches_tracked` of a batch normalization in evaluation is one. Results of the program do not change.
-    Programs whose buffers something else reads, such as another method that shares them, are not for this pass.
+    The counter `num_batches_tracked` of a batch normalization in evaluation is one. Results of the program do not
+    change. Programs whose buffers something else reads, such as another method that shares them, are not for this pass.
 
     Ensures: on every buffer that the program writes to, a result or an effect depends.
     """

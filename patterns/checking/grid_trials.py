@@ -12,8 +12,10 @@ import torch
 
 from exirkit.ir import register_quantized_decomposed
 from exirkit.patterns.functions.grids import Grid, quantised
+from exirkit.patterns.operators.table import DTYPES
 from exirkit.patterns.propagation.domains import GRIDS
 
+_DRAWS = 24
 _FIELDS = ("scale", "zero_point", "quant_min", "quant_max", "ints", "axis")
 
 
@@ -26,12 +28,14 @@ class EqualField:
         tensor: Name of the tensor.
         field: Name of the field.
         is_stored: The variable is a stored tensor whose elements are compared.
+        literal: What stands there instead of a variable, then without a name.
     """
 
     variable: str
     tensor: str
     field: str
     is_stored: bool = False
+    literal: Any = None
 
 
 def asked_for(guards: Iterable[str]) -> tuple[str, ...]:
@@ -71,22 +75,40 @@ def _compared(one: ast.expr, other: ast.expr) -> Iterator[EqualField]:
 
 def _given(part: ast.expr, tensor: str, field: str) -> Iterator[EqualField]:
     match part:
+        case ast.Name(id=name) if name in DTYPES:
+            yield EqualField("", tensor, field, literal=DTYPES[name])
         case ast.Name(id=name):
             yield EqualField(name, tensor, field)
         case ast.Call(func=ast.Name(id="elements"), args=[ast.Name(id=name)], keywords=[]):
             yield EqualField(name, tensor, field, is_stored=True)
+        case ast.Constant(value=int() as value):
+            yield EqualField("", tensor, field, literal=value)
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as value)):
+            yield EqualField("", tensor, field, literal=-value)
 
 
 def with_grids(names: dict[str, Any], tensors: Iterable[str], equal: Iterable[EqualField], rng: random.Random) -> None:
     """Draw tensors again, on grids, and make variables those of the grids, now and then not."""
+    equal = list(equal)
     for name in tensors:
         value = names.get(name)
         if isinstance(value, torch.Tensor):
-            names[name] = GRIDS.drawn(value, rng)
+            names[name] = _drawn(value, [one for one in equal if one.tensor == name and not one.variable], rng)
     for one in equal:
         grid = _grid_of(names.get(one.tensor))
         if grid is not None and one.variable in names and rng.random() < 0.9:
             names[one.variable] = _with_field(names[one.variable], getattr(grid, one.field), one.is_stored)
+
+
+def _drawn(value: torch.Tensor, literals: Sequence[EqualField], rng: random.Random) -> torch.Tensor:
+    """Return a tensor on a grid whose fields are what conditions say, now and then on another one."""
+    made = GRIDS.drawn(value, rng)
+    for _ in range(_DRAWS if literals and rng.random() < 0.9 else 0):
+        grid = _grid_of(made)
+        if grid is not None and all(getattr(grid, one.field) == one.literal for one in literals):
+            break
+        made = GRIDS.drawn(value, rng)
+    return made
 
 
 def _with_field(old: Any, field: Any, is_stored: bool) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -169,6 +170,13 @@ def _integers(tensor: torch.Tensor, rng: random.Random, generator: torch.Generat
     return numbers.clamp(min=0) if rng.random() < 0.5 else numbers
 
 
+def _channels(few: Sequence[Any], count: int, rng: random.Random) -> list[Any]:
+    """Return parameters of channels: often in turn, so that tensors share them."""
+    if rng.random() < 0.6:
+        return [few[at % len(few)] for at in range(count)]
+    return [rng.choice(few) for _ in range(count)]
+
+
 class Grids:
     """With which parameters all elements are quantised without a loss; None where none are known.
 
@@ -214,7 +222,7 @@ class Grids:
         grid = Grid(scale, zero, lo, hi, ints)
         if tensor.numel() and tensor.dim() and rng.random() < 0.4:
             axis = rng.randrange(tensor.dim())
-            scales, zeros = ([rng.choice(few) for _ in range(tensor.shape[axis])] for few in _OF_CHANNELS)
+            scales, zeros = (_channels(few, tensor.shape[axis], rng) for few in _OF_CHANNELS)
             grid = Grid(tuple(torch.tensor(scales).tolist()), tuple(zeros), lo, hi, ints, axis)
         generator = torch.Generator().manual_seed(rng.getrandbits(32))
         numbers = torch.randint(lo, hi + 1, tensor.shape, generator=generator)

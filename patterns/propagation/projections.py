@@ -26,7 +26,7 @@ from .squares import RowVerdict, shown
 _DRAWS = 1_500
 _NOTHING = 300
 _LEAST = 6
-_CALLS_OF_TRIAL = 4
+_CALLS_OF_TRIAL = 2
 _ENDS = (0, 1, -1, 6, 0.5, -3.25)
 
 
@@ -168,8 +168,8 @@ def _need(results: Sequence[torch.Tensor], named: Mapping[str, Any], rng: random
     elements = [one for result in results for one in result.flatten()[:64].tolist() if one == one]
     numbers = [one for one in named.values() if isinstance(one, int | float) and not isinstance(one, bool)]
     ends: list[Any] = [all_of_it.lo, all_of_it.hi]
-    for _ in range(4):
-        ends.append(rng.choice(rng.choice([one for one in (elements, numbers, _ENDS) if one])))
+    pools: list[Any] = [one for one in (elements, numbers, _ENDS) if one]
+    ends += [rng.choice(rng.choice(pools)) for _ in range(4)]
     lo, hi = sorted(rng.sample(ends, 2))
     return RANGES.of_result([lo, hi], results[0], may_be_nan=True)
 

@@ -72,8 +72,9 @@ ODD = torch.tensor([[-3.0, 0.0, float("nan"), 70.0], [float("inf"), -0.0, 5.9, f
         (lambda x: q(torch.clamp(x, 0, 63.8)), 1),
         (lambda x: q(torch.clamp(x, 0, 63.6)), 0),
         # Another user needs all of it.
-        (lambda x: (q(torch.relu(x)), torch.relu(x) + 1), 0),
-        (lambda x: (q(torch.relu(x)), q(torch.relu(x), 0.5)), 1),
+        (lambda x: [(q(y), y + 1) for y in [torch.relu(x)]], 0),
+        (lambda x: [(q(y), q(y, 0.5)) for y in [torch.relu(x)]], 1),
+        (lambda x: [(q(y), q(y, 0.5, 0)) for y in [torch.relu(x)]], 0),
         (lambda x: q(torch.relu(x) * -1), 0),
         # Two limits of which the second one makes the first one needless.
         (lambda x: torch.clamp(torch.clamp(x, -4, 9), -1, 6), 1),
@@ -104,7 +105,7 @@ def test_needs_go_through_branches_and_loops() -> None:
     # The branch is solved on its own: what leaves it is as it was.
     assert (count, names.count("aten.relu.default")) == (1, 1)
 
-    def loop(x: torch.Tensor) -> Any:
+    def loop(x: torch.Tensor, bodies: int = 2) -> Any:
         def more(i: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             return i < 3
 
@@ -114,13 +115,13 @@ def test_needs_go_through_branches_and_loops() -> None:
         def grown(i: torch.Tensor, y: torch.Tensor) -> Any:
             return i + 1, y + 0.5
 
-        start = torch.tensor(0)
-        return [q(while_loop(more, body, (start, torch.relu(x)))[1]) for body in (moved, grown)]
+        start, given = torch.tensor(0), torch.relu(x)
+        return [q(while_loop(more, body, (start, given))[1]) for body in (moved, grown)[:bodies]]
 
     names, count = shortened(loop, torch.tensor([1.0, -2.0, 3.0]))
     # Both loops begin with one tensor, of which the second one needs everything.
     assert count == 0
-    names, count = shortened(lambda x: loop(x)[0], torch.tensor([1.0, -2.0, 3.0]))
+    names, count = shortened(lambda x: loop(x, 1), torch.tensor([1.0, -2.0, 3.0]))
     assert (count, names.count("aten.relu.default")) == (1, 0)
 
 

@@ -23,8 +23,8 @@ class BucketVerdict(BaseModel):
     """What is known of one bucket.
 
     Attributes:
-        bucket: Its name, as campaigns count it, before what is added to it when its programs are reduced; `*` stands for
-            anything.
+        bucket: Its name, as campaigns count it, before what is added to it when its programs are reduced; `*` stands
+            for anything.
         verdict: Which side is wrong, or why both may differ.
         because: Why.
         findings: Scripts in `docs/upstream/passes` that show it, without ending; for what the pass gets wrong.
