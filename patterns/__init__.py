@@ -10,6 +10,7 @@ from .books.backend_classes import (
     other_backend_classes,
 )
 from .books.bound_patterns import bind_pattern_to_op, bound_book
+from .books.bucket_verdicts import BucketVerdict, bucket_verdicts, verdict_on
 from .books.loading import (
     LoadedBook,
     book_from_rules,
@@ -135,6 +136,7 @@ __all__ = [
     "Bisection",
     "BodyExample",
     "BookVerdict",
+    "BucketVerdict",
     "Builder",
     "BuilderTools",
     "Certificate",
@@ -221,6 +223,7 @@ __all__ = [
     "book_of_operator",
     "book_text",
     "bound_book",
+    "bucket_verdicts",
     "builder",
     "carry_out",
     "certificate_of",
@@ -291,6 +294,7 @@ __all__ = [
     "unfuse",
     "valid_certificates",
     "variable_types_page",
+    "verdict_on",
     "widest",
     "with_between",
     "with_meanings",

@@ -159,4 +159,5 @@ def quantised(tensor: torch.Tensor, grid: Grid) -> torch.Tensor:
 def dequantised(integers: torch.Tensor, grid: Grid, dtype: torch.dtype) -> torch.Tensor:
     """Return the numbers that integers of a grid stand for."""
     scale, zero_point = grid.parameters(integers)
-    return ((integers.to(torch.int64) - zero_point) * scale).to(dtype)
+    made: torch.Tensor = ((integers.to(torch.int64) - zero_point) * scale).to(dtype)
+    return made

@@ -107,7 +107,8 @@ class NeededRanges:
         named, result = normalized_arguments(node), node.meta.get("val")
         need = self._of_results(node, op)
         first = result[0] if isinstance(result, list | tuple) and result else result
-        row, needs = None, {}
+        row: Need | None = None
+        needs: dict[tuple[str, int | None], Range] = {}
         if need is not None and is_covered_kind(first):
             row, needs = self.made.needs(op, named, first, need)
         if row is not None:

@@ -308,7 +308,7 @@ def propagation_schema() -> dict[str, Any]:
     """Return the JSON Schema of propagations: those that choose values, infer, demand, and note what is known."""
     kinds = [_chosen_schema(), _inferred_schema(), _demanded_schema(), document_schema(NoteModel, _TITLE)]
     shared = {name: one for kind in kinds for name, one in kind.pop("$defs").items()}
-    head = {key: kinds[0][key] for key in ("$schema", "title") if key in kinds[0]}
+    head: dict[str, Any] = {key: kinds[0][key] for key in ("$schema", "title") if key in kinds[0]}
     parts = [{key: one for key, one in kind.items() if key not in head} for kind in kinds]
     return {**head, "anyOf": parts, "$defs": dict(sorted(shared.items()))}
 

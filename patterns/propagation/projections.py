@@ -86,10 +86,12 @@ class _DemandTrial:
             self.left["a call without elements in its results"] += 1
             return False
         need = _need(results, named, rng)
+        row: Need | Shorter | None
+        needs: dict[tuple[str, int | None], Range] = {}
         if isinstance(self.row, Need):
             row, needs = self.made.needs(self.op, named, results[0], need)
         else:
-            row, needs = self.made.shorter_call(self.op, named, results[0], need), {}
+            row = self.made.shorter_call(self.op, named, results[0], need)
         if row is not self.row:
             self.left["a call that the row leaves to another one"] += 1
             return False
@@ -150,7 +152,8 @@ def check_demands(made: Demands, seed: int, trials: int) -> tuple[list[RowVerdic
         a call gives something else; EK293, a row cannot be tried.
     """
     verdicts, found = [], []
-    for row in (*made.rows, *made.shorter):
+    rows: list[Need | Shorter] = [*made.rows, *made.shorter]
+    for row in rows:
         passed = 0
         for op in row.ops:
             trial = _DemandTrial(made, row, op, seed, trials)

@@ -4,13 +4,10 @@
 """
 
 from .against import AgainstBench as AgainstBench
-from .against import BucketVerdict as BucketVerdict
 from .against import OriginalPass as OriginalPass
-from .against import bucket_verdicts as bucket_verdicts
 from .against import compared_with_original as compared_with_original
 from .against import install_absent_tools as install_absent_tools
 from .against import original_pass as original_pass
-from .against import verdict_on as verdict_on
 from .backends import official_backend as official_backend
 from .delegate_checks import check_delegates as check_delegates
 from .incoming import edge_from_official as edge_from_official

@@ -124,10 +124,10 @@ def test_rules_that_ask_less_of_channels_are_wrong(text: str, right: str, wrong:
 def test_rows_that_lose_channels_are_wrong(right: str, wrong: str) -> None:
     text = "\n".join(load_analysis("quantize.grids").source.lines)
     assert right in text
-    head, _, rest = text.replace(right, wrong, 1).partition("transfer:\n")
+    head, _, rest = text.partition("transfer:\n")
     rows, _, draws = rest.partition("draw:\n")
-    row = next(one for one in rows.split("- ops") if wrong.removeprefix("- ops") in one)
-    text = f"{head}transfer:\n- ops{row}draw:\n{draws}"
+    row = next(f"- ops{one}" for one in rows.split("- ops") if right in f"- ops{one}")
+    text = f"{head}transfer:\n{row.replace(right, wrong)}draw:\n{draws}"
     found = check_propagation(parse_analysis(text, "wrong.yaml"), trials=12).found
     assert "EK255" in {one.code for one in found}, [one.render() for one in found]
 

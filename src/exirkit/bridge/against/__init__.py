@@ -5,6 +5,3 @@ from .bench import AgainstBench as AgainstBench
 from .differences import compared_with_original as compared_with_original
 from .original_passes import OriginalPass as OriginalPass
 from .original_passes import original_pass as original_pass
-from .verdicts import BucketVerdict as BucketVerdict
-from .verdicts import bucket_verdicts as bucket_verdicts
-from .verdicts import verdict_on as verdict_on

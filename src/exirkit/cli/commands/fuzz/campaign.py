@@ -331,7 +331,7 @@ def _report(progress: Progress, config: CampaignConfig, workers: int) -> FuzzRep
 def _bucket(name: str, count: int, first_seed: int, config: CampaignConfig) -> FuzzBucket:
     if not config.against:
         return FuzzBucket(name, count, first_seed)
-    from exirkit.bridge import verdict_on
+    from exirkit.patterns import verdict_on
 
     known = verdict_on(name)
     if known is None:

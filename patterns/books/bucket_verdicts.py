@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 from functools import cache
-from importlib.resources import files
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from exirkit.ir import DocumentCodes, read_document
+from exirkit.patterns.books.shipped import bucket_verdicts_text
 
 Judgement = Literal["theirs", "ours", "narrower", "wider", "equivalent"]
 """The pass is wrong; the rules are, or lack something that they should do; they do less, or more, on purpose; or both
 are right, and make other calls of the same work."""
 
 _CODES = DocumentCodes(syntax="EK201", form="EK202")
-_FILE = "verdicts.yaml"
+_FILE = "buckets.yaml"
+_LARGEST_CHARACTERS = 1 << 20
 
 
 class BucketVerdict(BaseModel):
@@ -65,8 +66,8 @@ def bucket_verdicts() -> tuple[BucketVerdict, ...]:
     Raises:
         ModelError: EK201, EK202, the file that comes with exirkit is damaged.
     """
-    text = files("exirkit.bridge.against").joinpath(_FILE).read_text(encoding="utf-8")
-    return read_document(text, _BucketVerdicts, _CODES, file=_FILE).model.buckets
+    text = bucket_verdicts_text()
+    return read_document(text, _BucketVerdicts, _CODES, file=_FILE, largest=_LARGEST_CHARACTERS).model.buckets
 
 
 def verdict_on(bucket: str) -> BucketVerdict | None:
