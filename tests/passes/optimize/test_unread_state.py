@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from exirkit import to_edge
-from exirkit.passes import Pipeline, RemoveUnreadState
+from exirkit.passes import RemoveUnreadState
 
 
 class Counting(torch.nn.Module):
@@ -28,15 +28,14 @@ class Counting(torch.nn.Module):
         y = x * self.read_0
         self.read_0.add_(self.read_1)
         self.returned.add_(2)
-        return self.norm(y), self.returned
+        return self.norm(x), y, self.returned
 
 
 def test_only_what_nothing_depends_on_goes() -> None:
     torch.manual_seed(0)
-    model, x = Counting(), torch.randn(4, 3)
-    exported = torch.export.export(model.train(), (x,))
-    edge = to_edge(exported)
-    before = edge.exported_program().module()
+    x = torch.randn(4, 3)
+    before = to_edge(torch.export.export(Counting(), (x,))).exported_program().module()
+    edge = to_edge(torch.export.export(Counting(), (x,)))
     edge = edge.transform([RemoveUnreadState()])
     program = edge.exported_program()
     after = program.module()
@@ -50,10 +49,3 @@ def test_only_what_nothing_depends_on_goes() -> None:
     edge.to_executorch()
     again = edge.transform([RemoveUnreadState()]).exported_program()
     assert str(again.graph) == str(program.graph)
-
-
-def test_the_chain_of_cadence_asks_for_it() -> None:
-    exported = to_edge(torch.export.export(Counting().train(), (torch.randn(4, 3),))).exported_program()
-    chain = Pipeline.from_file("backends/cadence")
-    kept = chain.run(exported).program.graph_signature.buffers_to_mutate
-    assert "unread_0" in kept.values()

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.thoroughness import TRIES_ALL
 
 from exirkit import to_edge
 from exirkit.ir import ModelError, operator_name
@@ -89,6 +90,7 @@ def test_limits_that_users_need_not_go(function: Any, gone: int) -> None:
     assert count == gone, names
 
 
+@pytest.mark.skipif(not TRIES_ALL, reason="it compiles loops: EXIRKIT_TESTS=all runs it")
 def test_needs_go_through_branches_and_loops() -> None:
     from torch._higher_order_ops.while_loop import while_loop
 
