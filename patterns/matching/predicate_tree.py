@@ -26,6 +26,7 @@ from exirkit.patterns.matching.value_checks import (
     Check,
     GuardCheck,
     JointGuard,
+    LiteralCheck,
     Named,
     guard_check,
     joint_guards,
@@ -64,8 +65,30 @@ Question = tuple[frozenset[Any], frozenset[Any]]
 Asked = dict[Path, "Question | Check | Named"]
 """What one way of matching asks by place: operators of calls, checks of what the pattern does not call, and names."""
 
-Placed = tuple[Path, "Check | JointGuard", tuple[Path, ...]]
-"""The place of the value that a check is about, the check, and the places of further values."""
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placed:
+    """A check of what stands at certain places; rules that ask the same have the same one.
+
+    Attributes:
+        path: The place of the value that it is about.
+        check: The check.
+        others: The places of further values.
+    """
+
+    path: Path
+    check: Check | JointGuard
+    others: tuple[Path, ...] = ()
+
+    def rejects(self, seen: dict[Path, Any]) -> bool:
+        """Whether what stands there is certainly not what is asked for."""
+        path = self.path
+        value = seen[path] if path in seen else _value_at(path, seen)
+        if not self.others:
+            return self.check.rejects(value)
+        further = [seen[one] if one in seen else _value_at(one, seen) for one in self.others]
+        return self.check.rejects(value, *further)
+
 
 Entry = tuple[dict[Path, Question], tuple[Placed, ...], int]
 """Operators that a rule still asks for, its checks, and its rank."""
@@ -92,7 +115,6 @@ class TreeNode:
             the arguments that are read.
         parts: Likewise, by the identity of an operator that is recognized in its parts, of which the call is the last.
         ranks: Ranks of all rules that may be found here; at the root alone.
-        reach: How many calls above a change a rule may match because of it; at the root alone.
     """
 
     path: Path | None = None
@@ -104,7 +126,6 @@ class TreeNode:
     read: tuple[tuple[_Read, TreeNode], ...] = ()
     parts: dict[int, tuple[_Read, TreeNode]] = field(default_factory=dict)
     ranks: frozenset[int] = frozenset()
-    reach: int = 1
 
     def add(self, condition: Screen | _Read, entries: list[Entry]) -> None:
         """Add a tree that is asked under a condition."""
@@ -116,6 +137,10 @@ class TreeNode:
             self.parts[id(condition.forms.op)] = condition, tree
         else:
             self.read += ((condition, tree),)
+
+
+_Roots = dict[int, TreeNode | None]
+"""Where to start, by how far away what has changed is."""
 
 
 @dataclass(frozen=True)
@@ -142,47 +167,74 @@ class Anchored:
 class PredicateTree:
     """Finds the rules that may match at a node.
 
+    Far from a change only rules with tall patterns can match that did not before, so there is a tree for them alone.
+
     Args:
         anchored: For every rule, in order of rank.
+
+    Attributes:
+        reaches: How many calls above a change each rule may match because of it.
     """
 
     def __init__(self, anchored: Sequence[Anchored]) -> None:
-        variants: dict[Any, list[Entry]] = {}
-        further: dict[Any, dict[Screen | _Read, list[Entry]]] = {}
+        self.reaches = tuple(one.reach for one in anchored)
+        self._variants: dict[Any, list[Entry]] = {}
+        self._further: dict[Any, dict[Screen | _Read, list[Entry]]] = {}
+        checks: dict[Any, Placed] = {}
         for rank, rule in enumerate(anchored):
             ways = _Ways(rule)
             for operator in rule.operators or (None,):
                 for condition, asked in ways.starts(rule.root, operator):
-                    made = variants.setdefault(operator, [])
+                    made = self._variants.setdefault(operator, [])
                     if condition is not None:
-                        made = further.setdefault(operator, {}).setdefault(condition, [])
-                    made.append(_entry(asked, rank, ways.joint))
-        anywhere = variants.pop(None, [])
-        self._roots = {operator: _build([*own, *anywhere]) for operator, own in variants.items()}
-        for operator, by_condition in further.items():
-            for condition, own in by_condition.items():
-                self._roots[operator].add(condition, own)
-        self._anywhere = _build(anywhere) if anywhere else None
-        for operator, root in self._roots.items():
-            below = (tree.ranks for _, tree in (*root.screened, *root.read, *root.parts.values()))
-            _limit(root, anchored, frozenset(rank for _, _, rank in (*variants[operator], *anywhere)).union(*below))
-        if self._anywhere is not None:
-            _limit(self._anywhere, anchored, frozenset(rank for _, _, rank in anywhere))
+                        made = self._further.setdefault(operator, {}).setdefault(condition, [])
+                    made.append(_entry(asked, rank, ways.joint, checks))
+        self._anywhere = self._variants.pop(None, [])
+        # Operators that nothing is asked about share what is asked of all calls.
+        self._roots: dict[Any, _Roots] = {operator: {} for operator in self._variants}
+        self._others: _Roots = {}
         # By identity, since torch computes the hash of an operator in Python; the target is kept so that it lives.
-        self._of_target: dict[int, tuple[TreeNode | None, Any]] = {}
+        self._of_target: dict[int, tuple[_Roots, Any, Any]] = {}
 
     @property
     def operators(self) -> frozenset[Any] | None:
         """Operators at which some rule may match; None if that is all."""
-        return None if self._anywhere is not None else frozenset(self._roots)
+        return None if self._anywhere else frozenset(self._roots)
 
-    def root_of(self, target: Any) -> TreeNode | None:
-        """Return where to start for a call of `target`."""
+    def root_of(self, target: Any, away: int = 0) -> TreeNode | None:
+        """Return where to start for a call of `target`; None if no rule can match there.
+
+        Args:
+            target: The target.
+            away: How many calls below it is what has changed; of rules that match near a change alone nothing is asked.
+        """
         known = self._of_target.get(id(target))
         if known is None:
-            known = self._roots.get(underlying(target), self._anywhere), target
+            operator = underlying(target)
+            roots = self._roots.get(operator)
+            known = (self._others, None, target) if roots is None else (roots, operator, target)
             self._of_target[id(target)] = known
-        return known[0]
+        roots = known[0]
+        if away not in roots:
+            roots[away] = self._root(known[1], away)
+        return roots[away]
+
+    def _root(self, operator: Any, away: int) -> TreeNode | None:
+        """Build the tree of the rules about an operator that may match so far from a change."""
+
+        def near(entries: Sequence[Entry]) -> list[Entry]:
+            return [one for one in entries if self.reaches[one[2]] > away]
+
+        entries = near([*self._variants.get(operator, ()), *self._anywhere])
+        further = {condition: near(own) for condition, own in self._further.get(operator, {}).items()}
+        further = {condition: own for condition, own in further.items() if own}
+        if not entries and not further:
+            return None
+        root = _build(entries)
+        root.ranks = frozenset(rank for own in (entries, *further.values()) for _, _, rank in own)
+        for condition, own in further.items():
+            root.add(condition, own)
+        return root
 
     def candidates(self, node: Node, root: TreeNode, composites: FoundComposites | None = None) -> Sequence[int]:
         """Return the ranks of the rules that may match at a call, lowest first.
@@ -215,12 +267,6 @@ class PredicateTree:
         return sorted(found) if found else ()
 
 
-def _limit(root: TreeNode, anchored: Sequence[Anchored], ranks: frozenset[int]) -> None:
-    """Note which rules may be found below a root, and how far from a change they may match."""
-    root.ranks = ranks
-    root.reach = max(anchored[rank].reach for rank in ranks)
-
-
 def _ask(pending: list[TreeNode], seen: dict[Path, Any], found: set[int]) -> None:
     """Ask the questions of trees about a call; add the ranks of the rules that are left.
 
@@ -230,14 +276,14 @@ def _ask(pending: list[TreeNode], seen: dict[Path, Any], found: set[int]) -> Non
         found: Ranks of the rules found so far.
     """
     passing = passing_operators()
+    rejected: dict[Placed, bool] = {}
     while pending:
         one: TreeNode | None = pending.pop()
         while one is not None:
             if one.rules:
                 found.update(one.rules)
-            for rank, checks in one.checked:
-                if rank not in found and not _fails(checks, seen):
-                    found.add(rank)
+            if one.checked:
+                _add_passing(one.checked, seen, rejected, found)
             path = one.path
             if path is None:
                 break
@@ -253,6 +299,25 @@ def _ask(pending: list[TreeNode], seen: dict[Path, Any], found: set[int]) -> Non
             one = one.otherwise
 
 
+def _add_passing(
+    checked: tuple[tuple[int, tuple[Placed, ...]], ...],
+    seen: dict[Path, Any],
+    rejected: dict[Placed, bool],
+    found: set[int],
+) -> None:
+    """Add the ranks of rules of which no check rejects anything; each check is asked once."""
+    for rank, checks in checked:
+        if rank in found:
+            continue
+        for check in checks:
+            if check not in rejected:
+                rejected[check] = check.rejects(seen)
+            if rejected[check]:
+                break
+        else:
+            found.add(rank)
+
+
 def _following(one: TreeNode, values: _Several) -> list[TreeNode]:
     """Return what follows for any of several values, each once."""
     passing = passing_operators()
@@ -265,19 +330,6 @@ def _following(one: TreeNode, values: _Several) -> list[TreeNode]:
                 found[id(one.by_operator[key])] = one.by_operator[key]
             value = source_of(value) if key in passing else None
     return list(found.values())
-
-
-def _fails(checks: tuple[Placed, ...], seen: dict[Path, Any]) -> bool:
-    """Whether a check rejects what stands at its place."""
-    for path, check, others in checks:
-        value = seen[path] if path in seen else _value_at(path, seen)
-        if others:
-            further = [seen[one] if one in seen else _value_at(one, seen) for one in others]
-            if check.rejects(value, *further):
-                return True
-        elif check.rejects(value):
-            return True
-    return False
 
 
 def _value_at(path: Path, seen: dict[Path, Any]) -> Any:
@@ -329,7 +381,7 @@ def _build(variants: list[Entry]) -> TreeNode:
             # What is read as a call of another operator has its arguments elsewhere.
             outside = (
                 {key: value for key, value in questions.items() if key[: len(path)] != path},
-                tuple(one for one in checks if all(place[: len(path)] != path for place in (one[0], *one[2]))),
+                tuple(one for one in checks if all(place[: len(path)] != path for place in (one.path, *one.others))),
                 rank,
             )
             for operators, entry in ((alike, rest), (unlike, outside)):
@@ -385,19 +437,32 @@ _LITERALS, _GUARDS, _NAME = "$literals", "$guards", "$name"
 """Steps from a value to what else is asked of the value itself."""
 
 
-def _entry(asked: Asked, rank: int, joint: Sequence[JointGuard]) -> Entry:
+def _entry(asked: Asked, rank: int, joint: Sequence[JointGuard], known: dict[Any, Placed]) -> Entry:
+    """Return what one way of matching asks.
+
+    Args:
+        asked: By place.
+        rank: Of the rule.
+        joint: Its conditions on several names.
+        known: Checks of all rules, to which new ones are added.
+    """
     questions = {path: one for path, one in asked.items() if isinstance(one, tuple)}
     checks: list[Placed] = []
     places: dict[str, Path] = {}
+
+    def add(path: Path, check: Check | JointGuard, others: tuple[Path, ...] = ()) -> None:
+        said = check.said if isinstance(check, LiteralCheck) else check
+        checks.append(known.setdefault((path, said, others), Placed(path, check, others)))
+
     for path, one in asked.items():
         if isinstance(one, Named):
             places[one.name] = path[:-1]
         elif not isinstance(one, tuple):
-            checks.append((path[:-1] if path and path[-1] in (_LITERALS, _GUARDS) else path, one, ()))
+            add(path[:-1] if path and path[-1] in (_LITERALS, _GUARDS) else path, one)
     for guard in joint:
         if all(name in places for name in guard.names):
             first, *others = (places[name] for name in guard.names)
-            checks.append((first, guard, tuple(others)))
+            add(first, guard, tuple(others))
     return questions, tuple(checks), rank
 
 

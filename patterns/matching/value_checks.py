@@ -71,6 +71,11 @@ class LiteralCheck:
 
     literals: Sequence[tuple[str, Any, bool]]
 
+    @property
+    def said(self) -> tuple[Any, ...]:
+        """What is asked, to tell whether two checks ask the same."""
+        return tuple((name, type(value), repr(value), is_dim) for name, value, is_dim in self.literals)
+
     def rejects(self, value: Any) -> bool:
         """Whether one of the literals is certainly another one."""
         call = behind(value) if type(value) is Node else None
