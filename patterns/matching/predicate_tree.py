@@ -26,6 +26,7 @@ from exirkit.patterns.matching.value_checks import (
     Check,
     GuardCheck,
     JointGuard,
+    LengthCheck,
     LiteralCheck,
     Named,
     guard_check,
@@ -245,8 +246,10 @@ class PredicateTree:
             composites: Operators that are recognized in their parts; without it, any may be.
         """
         trees = [root]
+        passed: dict[Screen, bool] = {}
         for screen, tree in root.screened:
-            if screen(node):
+            passed[screen] = screen(node)
+            if passed[screen]:
                 trees.append(tree)
         read = root.read
         if root.parts:
@@ -261,9 +264,9 @@ class PredicateTree:
                 continue
             if composites is None:
                 found |= tree.ranks
-                continue
-            for arguments in condition.arguments(node, composites):
-                _ask([tree], {(): node, **arguments}, found)
+            elif condition.may_read(node, passed):
+                for arguments in condition.arguments(node, composites):
+                    _ask([tree], {(): node, **arguments}, found)
         return sorted(found) if found else ()
 
 
@@ -408,11 +411,27 @@ class _Read:
         forms: Other forms of the operator.
         met: Operator of the call.
         is_composed: The call is the last one of the parts of the operator.
+        screen: A quick look, False for calls that cannot be read so.
     """
 
     forms: Forms
     met: Operator
     is_composed: bool
+    screen: Screen | None
+
+    def may_read(self, node: Node, passed: dict[Screen, bool]) -> bool:
+        """Whether a quick look does not exclude it.
+
+        Args:
+            node: The call.
+            passed: What quick looks at it have shown.
+        """
+        screen = self.screen
+        if screen is None:
+            return True
+        if screen not in passed:
+            passed[screen] = screen(node)
+        return passed[screen]
 
     def arguments(self, node: Node, composites: FoundComposites) -> Iterator[dict[Path, Any]]:
         """Yield the arguments in each reading of a call, by their place."""
@@ -426,7 +445,7 @@ def _read(op: Operator, met: Operator, is_composed: bool) -> _Read:
     """Return the condition that rules about an operator share."""
     forms = forms_of(op)
     assert forms is not None, "it is read in another form"
-    return _Read(forms, met, is_composed)
+    return _Read(forms, met, is_composed, None if is_composed else forms.screen(met))
 
 
 _Start = tuple["Screen | _Read | None", Asked]
@@ -632,7 +651,9 @@ class _Ways:
 
         places = [index for index, item in enumerate(term.items) if isinstance(item, Splat)]
         limit = places[0] if places else len(term.items)
-        yield from _combined([list(self._of(item, (*path, index))) for index, item in enumerate(term.items[:limit])])
+        length: Asked = {path: LengthCheck(len(term.items) - len(places), is_open=bool(places))}
+        for asked in _combined([list(self._of(item, (*path, index))) for index, item in enumerate(term.items[:limit])]):
+            yield {**length, **asked}
 
     def _of_family(self, term: OperatorCall, operator: Any) -> Iterator[Asked]:
         """Yield what is asked of the arguments of a call of one operator of a family."""

@@ -84,6 +84,25 @@ class LiteralCheck:
         return differs(self.literals, canonical_arguments(call))
 
 
+@dataclass(frozen=True)
+class LengthCheck:
+    """What a list of terms asks of an argument.
+
+    Attributes:
+        least: Fewest elements.
+        is_open: Whether there may be more.
+    """
+
+    least: int
+    is_open: bool
+
+    def rejects(self, value: Any) -> bool:
+        """Whether it is a list that certainly has another length."""
+        if type(value) is not list:
+            return False
+        return len(value) < self.least or (not self.is_open and len(value) != self.least)
+
+
 _MOST_KNOWN = 1024
 _OF_SIZES = frozenset(
     {"bshape", "dtype", "is_float", "norm", "numel", "promote", "rank", "same_shape", "shape", "size"}
@@ -128,10 +147,13 @@ class KnownGuard:
         made: list[Any] = []
         for value, is_other in zip(values, self._others, strict=True):
             if type(value) is Node:
+                if is_other:
+                    return None
                 recorded = value.meta["val"]
                 shape = tuple(recorded.shape)
-                if is_other or any(type(size) is not int for size in shape):
-                    return None
+                for size in shape:
+                    if type(size) is not int:
+                        return None
                 made += (recorded.dtype, shape)
             else:
                 # Zeros of both signs are equal, and conditions may differ for them.
@@ -172,8 +194,11 @@ class GuardCheck:
     def rejects(self, value: Any) -> bool:
         """Whether a condition certainly does not hold."""
         if self.is_tensor:
-            is_known = type(value) is Node and isinstance(value.meta.get("val"), torch.Tensor)
-            return is_known and any(guard.fails(value) for guard in self.guards)
+            if type(value) is Node and isinstance(value.meta.get("val"), torch.Tensor):
+                for guard in self.guards:
+                    if guard.fails(value):
+                        return True
+            return False
         if type(value) not in (int, float):
             return False
         return any(all(guard.fails(one) for one in _read(value)) for guard in self.guards)
@@ -211,9 +236,13 @@ class JointGuard:
             if type(value) is Node:
                 if not isinstance(value.meta.get("val"), torch.Tensor):
                     return False
-            elif type(value) is not list or any(type(one) is not int for one in value):
+            elif type(value) is not list or not _are_ints(value):
                 return False
         return self.guard.fails(*values)
+
+
+def _are_ints(values: list[Any]) -> bool:
+    return {int}.issuperset(map(type, values))
 
 
 def _read(value: float) -> list[float]:
@@ -223,7 +252,7 @@ def _read(value: float) -> list[float]:
     return [value, int(value)] if value.is_integer() else [value]
 
 
-Check = TensorCheck | LiteralCheck | GuardCheck
+Check = TensorCheck | LiteralCheck | LengthCheck | GuardCheck
 
 
 def tensor_check(name: str, variables: Mapping[str, Any]) -> TensorCheck | None:

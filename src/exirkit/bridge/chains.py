@@ -31,7 +31,9 @@ CHAIN_KEY = "exirkit_chain"
 
 
 def _has_custom(module: GraphModule) -> bool:
-    return any("custom" in node.meta for node in module.graph.nodes)
+    """Whether anything that is quantised or dequantised has metadata of the user."""
+    calls = (node for node in module.graph.nodes if "quantize_" in _name(node))
+    return any("custom" in source.meta for node in calls for source in node.all_input_nodes)
 
 
 def _has_indices(module: GraphModule) -> bool:
