@@ -32,6 +32,7 @@ from exirkit.patterns.matching.value_checks import (
     guard_check,
     joint_guards,
     literal_check,
+    number_check,
     tensor_check,
 )
 from exirkit.patterns.operators.arguments import (
@@ -237,23 +238,26 @@ class PredicateTree:
             root.add(condition, own)
         return root
 
-    def candidates(self, node: Node, root: TreeNode, composites: FoundComposites | None = None) -> Sequence[int]:
+    def candidates(
+        self,
+        node: Node,
+        root: TreeNode,
+        composites: FoundComposites | None = None,
+        passed: dict[Screen, bool] | None = None,
+    ) -> Sequence[int]:
         """Return the ranks of the rules that may match at a call, lowest first.
 
         Args:
             node: The call.
             root: Where to start.
             composites: Operators that are recognized in their parts; without it, any may be.
+            passed: What quick looks at the call have shown, to which others are added.
         """
-        trees = [root]
-        passed: dict[Screen, bool] = {}
-        for screen, tree in root.screened:
-            passed[screen] = screen(node)
-            if passed[screen]:
-                trees.append(tree)
+        passed = {} if passed is None else passed
+        trees = [root, *_screened(node, root, passed)] if root.screened else [root]
         read = root.read
         if root.parts:
-            possible = root.parts if composites is None else composites.possible(node)
+            possible = root.parts if composites is None else composites.possible(node, passed)
             read = (*read, *(root.parts[key] for key in possible if key in root.parts))
         if root.path is None and len(trees) == 1 and not root.checked and not read:
             return root.rules
@@ -268,6 +272,15 @@ class PredicateTree:
                 for arguments in condition.arguments(node, composites):
                     _ask([tree], {(): node, **arguments}, found)
         return sorted(found) if found else ()
+
+
+def _screened(node: Node, root: TreeNode, passed: dict[Screen, bool]) -> Iterator[TreeNode]:
+    """Yield the trees under quick looks that a call passes; what each shows is noted."""
+    for screen, tree in root.screened:
+        if screen not in passed:
+            passed[screen] = screen(node)
+        if passed[screen]:
+            yield tree
 
 
 def _ask(pending: list[TreeNode], seen: dict[Path, Any], found: set[int]) -> None:
@@ -495,6 +508,7 @@ class _Ways:
                 check
                 for check in (
                     tensor_check(name, rule.variables),
+                    number_check(name, rule.variables),
                     guard_check(name, rule.variables, rule.guards),
                 )
                 if check is not None

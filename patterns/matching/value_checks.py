@@ -9,6 +9,7 @@ import ast
 import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from exirkit.patterns.syntax.terms import Call
 from exirkit.patterns.types.scalars import FloatVariable, IntVariable, ScalarVariable
 from exirkit.patterns.types.sizes import BroadcastDim, Number, SequenceDim, SizeDim
 from exirkit.patterns.types.tensors import TensorVariable
+from exirkit.patterns.types.variable import admit
 
 _EXACT = 1 << 53
 
@@ -51,7 +53,7 @@ class TensorCheck:
             return False
         if self.dtypes is not None and recorded.dtype not in self.dtypes:
             return True
-        rank = recorded.dim()
+        rank = recorded.ndim
         if rank < self.least or (self.most is not None and rank > self.most):
             return True
         for dim, wanted in self.sizes:
@@ -101,6 +103,27 @@ class LengthCheck:
         if type(value) is not list:
             return False
         return len(value) < self.least or (not self.is_open and len(value) != self.least)
+
+
+@dataclass(frozen=True)
+class NumberCheck:
+    """What the bounds of a variable for a number ask of an argument.
+
+    Attributes:
+        variable: The variable.
+    """
+
+    variable: FloatVariable | ScalarVariable
+
+    def rejects(self, value: Any) -> bool:
+        """Whether it is a number that is certainly out of bounds, whichever type it is matched as."""
+        return type(value) in (int, float) and not _may_be(self.variable, value, str(value))
+
+
+@lru_cache(maxsize=4096)
+def _may_be(variable: FloatVariable | ScalarVariable, value: float, written: str) -> bool:
+    """Whether a number is within bounds; `written` tells equal ones of different types apart."""
+    return any(True for one in _read(value) for _ in admit(variable, one, {}))
 
 
 _MOST_KNOWN = 1024
@@ -252,7 +275,7 @@ def _read(value: float) -> list[float]:
     return [value, int(value)] if value.is_integer() else [value]
 
 
-Check = TensorCheck | LiteralCheck | LengthCheck | GuardCheck
+Check = TensorCheck | LiteralCheck | LengthCheck | NumberCheck | GuardCheck
 
 
 def tensor_check(name: str, variables: Mapping[str, Any]) -> TensorCheck | None:
@@ -275,6 +298,14 @@ def tensor_check(name: str, variables: Mapping[str, Any]) -> TensorCheck | None:
         (at, dim.size.value) for at, dim in written if isinstance(dim, SizeDim) and isinstance(dim.size, Number)
     )
     return TensorCheck(dtypes, count, None if any(is_open) else len(dims), sizes)
+
+
+def number_check(name: str, variables: Mapping[str, Any]) -> NumberCheck | None:
+    """Return what the bounds of a number ask, or None if there are none."""
+    variable = variables.get(name)
+    if type(variable) not in (FloatVariable, ScalarVariable) or (variable.low is None and variable.high is None):
+        return None
+    return NumberCheck(variable)
 
 
 def guard_check(name: str, variables: Mapping[str, Any], guards: Sequence[CompiledGuard]) -> GuardCheck | None:

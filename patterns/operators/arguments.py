@@ -521,8 +521,19 @@ def source_of(node: Node) -> Node | None:
     old, new = source.meta.get("val"), node.meta.get("val")
     if not isinstance(old, torch.Tensor) or not isinstance(new, torch.Tensor) or old.dtype != new.dtype:
         return None
-    is_same = old.dim() == new.dim() and compare("==", list(old.shape), list(new.shape)) is True
-    return source if is_same else None
+    return source if _are_equal(old.shape, new.shape) else None
+
+
+def _are_equal(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Whether sizes are certainly the same."""
+    if len(one) != len(other):
+        return False
+    for left, right in zip(one, other, strict=True):
+        if type(left) is not int or type(right) is not int:
+            return compare("==", list(one), list(other)) is True
+        if left != right:
+            return False
+    return True
 
 
 def behind(node: Node) -> Node:
