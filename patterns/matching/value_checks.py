@@ -303,7 +303,7 @@ def tensor_check(name: str, variables: Mapping[str, Any]) -> TensorCheck | None:
 def number_check(name: str, variables: Mapping[str, Any]) -> NumberCheck | None:
     """Return what the bounds of a number ask, or None if there are none."""
     variable = variables.get(name)
-    if type(variable) not in (FloatVariable, ScalarVariable) or (variable.low is None and variable.high is None):
+    if not isinstance(variable, FloatVariable | ScalarVariable) or (variable.low is None and variable.high is None):
         return None
     return NumberCheck(variable)
 
