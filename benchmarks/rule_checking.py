@@ -2,7 +2,7 @@
 
 Usage: python -m benchmarks.rule_checking [BOOK ...] [--trials N] [--slowest N] [--json FILE]
 
-All shipped books when none is named, those of backends included. Everything is searched anew: stored witnesses are not
+All shipped books when none is named, those of backends included. Everything is searched again: stored witnesses are not
 used. Rules that were rejected are listed.
 """
 

@@ -155,7 +155,7 @@ class FoundComposites:
 
         Args:
             node: The last call of the parts.
-            passed: What quick looks at it have shown.
+            passed: Results of quick checks of it so far.
         """
         if node not in self._possible:
             self._possible[node] = self._possible_at(node, passed)

@@ -251,7 +251,7 @@ class PredicateTree:
             node: The call.
             root: Where to start.
             composites: Operators that are recognized in their parts; without it, any may be.
-            passed: What quick looks at the call have shown, to which others are added.
+            passed: Results of quick checks of the call, to which others are added.
         """
         passed = {} if passed is None else passed
         trees = [root, *_screened(node, root, passed)] if root.screened else [root]
@@ -437,7 +437,7 @@ class _Read:
 
         Args:
             node: The call.
-            passed: What quick looks at it have shown.
+            passed: Results of quick checks of it so far.
         """
         screen = self.screen
         if screen is None:

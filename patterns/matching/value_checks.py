@@ -75,7 +75,7 @@ class LiteralCheck:
 
     @property
     def said(self) -> tuple[Any, ...]:
-        """What is asked, to tell whether two checks ask the same."""
+        """What is asked, which is equal for checks that ask the same."""
         return tuple((name, type(value), repr(value), is_dim) for name, value, is_dim in self.literals)
 
     def rejects(self, value: Any) -> bool:
