@@ -71,5 +71,5 @@ def bucket_verdicts() -> tuple[BucketVerdict, ...]:
 
 
 def verdict_on(bucket: str) -> BucketVerdict | None:
-    """Return what is known of a bucket; None if nobody has judged it."""
+    """Return what is known of a bucket; None if it has not been judged."""
     return next((one for one in bucket_verdicts() if fnmatchcase(bucket, one.bucket)), None)

@@ -127,7 +127,7 @@ def test_needs_go_through_branches_and_loops() -> None:
     assert (count, names.count("aten.relu.default")) == (1, 0)
 
 
-def test_sizes_that_vary_are_no_matter() -> None:
+def test_sizes_may_vary() -> None:
     batch = torch.export.Dim("batch", min=2, max=8)
     _, count = shortened(lambda x: q(torch.relu(x).view(-1)), torch.randn(3, 5), dynamic=(({0: batch},),))
     assert count == 1
