@@ -13,6 +13,12 @@ from exirkit.passes import RemoveUnreadState
 class Counting(torch.nn.Module):
     """A model with several counters: what becomes of them is in their names."""
 
+    unread_0: torch.Tensor
+    unread_1: torch.Tensor
+    read_0: torch.Tensor
+    read_1: torch.Tensor
+    returned: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         for name in ("unread_0", "unread_1", "read_0", "read_1", "returned"):
