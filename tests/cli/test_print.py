@@ -75,7 +75,7 @@ def test_everything_that_is_known_of_a_node(invoke: Invoke, model_file: Path) ->
         "schema: aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
         "  mat1: %x  float32 [2, 4], dim order [0, 1]",
         "value: float32 [2, 3], dim order [0, 1]",
-        "users: %aten_relu_default",
+        "users: %aten_relu_default (aten.relu.default)",
         "module: linear (torch.nn.modules.linear.Linear)",
     ):
         assert line in done.stdout.splitlines()

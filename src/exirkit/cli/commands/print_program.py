@@ -90,7 +90,8 @@ def print_program(
         str | None, typer.Option(metavar="PATH", help="Only calls of this module: features.3.", show_default=False)
     ] = None,
     around: Annotated[
-        str | None, typer.Option(metavar="NODE", help="Only this call and those near it.", show_default=False)
+        str | None,
+        typer.Option(metavar="NODE", help="Only this call and those near it, with debug handles.", show_default=False),
     ] = None,
     node: Annotated[
         str | None,
@@ -151,13 +152,16 @@ def _described(method: str, stage: str, program: ExportedProgram, wanted: str) -
     Raises:
         CommandError: EK711, there is no such node.
     """
-    from exirkit.devtools import describe_node
+    from exirkit.devtools import describe_node, nodes_named
+    from exirkit.ir import called_graphs
 
-    nodes = {node.name: node for node in program.graph.nodes}
     name = wanted.removeprefix("%")
-    if name not in nodes:
-        raise unknown_name("the program has no node", name, list(nodes))
-    return PrintedMethod(method, stage, {}, describe_node(nodes[name]).splitlines(), {})
+    found = nodes_named(program, name)
+    if not found:
+        known = [node.name for module in called_graphs(program.graph_module) for node in module.graph.nodes]
+        raise unknown_name("the program has no node", name, list(dict.fromkeys(known)))
+    lines = "\n\n".join(describe_node(node, program) for node in found).splitlines()
+    return PrintedMethod(method, stage, {}, lines, {})
 
 
 def _lowered(
@@ -220,7 +224,9 @@ def _notation(
     from exirkit.patterns import notation_of, surrounding, with_between
 
     def comment(node: Node) -> str | None:
-        return ", ".join(one for one in (module_path(node), source_line(node)) if one) or None
+        handle = node.meta.get("debug_handle") if around is not None else None
+        said = (module_path(node), source_line(node), None if handle is None else f"debug handle {handle}")
+        return ", ".join(one for one in said if one) or None
 
     calls = [node for node in program.graph.nodes if node.op == "call_function"]
     chosen: Sequence[Node] | None = None
