@@ -223,9 +223,8 @@ def test_two_stages_are_side_by_side_and_in_step(browser: Browser, page: Path) -
     browser.value(f"{left}.find((one) => one.textContent.includes('%silu:')).click()")
     browser.settle()
     assert browser.text("nodename") == "%silu"
-    browser.value(
-        "[...document.querySelectorAll('#lines .row.added')].find((one) => one.textContent.includes('aten.mul.out')).click()"
-    )
+    added = "[...document.querySelectorAll('#lines .row.added')]"
+    browser.value(f"{added}.find((one) => one.textContent.includes('aten.mul.out')).click()")
     browser.settle()
     marked = browser.value("[...document.querySelectorAll('#beside .row.selected .t')].map((one) => one.textContent)")
     assert len(marked) == 1

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from exirkit.cli.choices import Lowering
 from exirkit.cli.console import Steps, output_to_stderr, print_json, print_line, print_text
-from exirkit.cli.errors import unknown_name
+from exirkit.cli.errors import unknown_name, usage_error
+from exirkit.cli.files import write_text
 from exirkit.cli.model import ModelSource, export_target, parse_source
 from exirkit.cli.options import (
     Json,
@@ -70,11 +73,13 @@ class PrintReport:
         target: The model.
         dialect: `aten`, `edge` or `executorch`.
         methods: Its methods.
+        files: With `--each`, what was written instead.
     """
 
     target: str
     dialect: str
     methods: list[PrintedMethod]
+    files: Sequence[str] = ()
     ok: bool = True
 
 
@@ -97,6 +102,14 @@ def print_program(
         str | None,
         typer.Option(
             metavar="NODE", help="Everything that is known of this node, instead of the program.", show_default=False
+        ),
+    ] = None,
+    each: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write the program after every pass that changes it to a file there.",
+            show_default=False,
         ),
     ] = None,
     distance: Annotated[int, typer.Option(min=0, help="Number of steps from that call.")] = 2,
@@ -122,6 +135,12 @@ def print_program(
     with Steps() as steps:
         with steps.phase("torch", "loading torch"):
             import exirkit.fuzz  # noqa: F401 - its import is the phase
+        if each is not None:
+            _refuse_unless_new(each, (after, node, around, module))
+            lowered = _steps_of(source, lowering, steps, strict, method, to_the_end=True)
+            files = _write_each(target, lowered, each, sizes=not numbers)
+            _print_files(PrintReport(target, PrintedDialect.EXECUTORCH.value, [], files), json)
+            return
         programs = _lowered(source, lowering, steps, strict, method, dialect, after)
         if node is not None:
             methods = [_described(name, stage, program, node) for name, stage, program in programs]
@@ -144,6 +163,46 @@ def print_program(
         print_line(f"# {target}, {name}, after {stage}")
         print_text(notation.text())
         print_line()
+
+
+def _refuse_unless_new(folder: Path, others: Sequence[str | None]) -> None:
+    """Raise the error of `--each` with options that choose a part, or with a directory that has something in it."""
+    if any(one is not None for one in others):
+        raise usage_error("--each writes whole programs: not with --after, --node, --around or --module")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise usage_error(f"{folder} is there already; --each writes to a directory that is new or empty")
+
+
+def _print_files(report: PrintReport, json: bool) -> None:
+    if json:
+        print_json(report)
+    else:
+        print_text("\n".join(report.files))
+
+
+def _write_each(target: str, lowered: Mapping[str, LoweringSteps], folder: Path, *, sizes: bool) -> list[str]:
+    """Write the program of each method after every pass that changed it, in their order: `METHOD/02_PASS.txt`.
+
+    Raises:
+        DiagnosticError: The lowering failed; what there is until then has been written.
+        OSError: A file cannot be written.
+    """
+    files = []
+    for name, steps in lowered.items():
+        for number, one in enumerate(steps.snapshots(name)):
+            text = _notation(one.program, None, None, 0, sizes=sizes).text()
+            file = folder / _plain(name) / f"{number:02d}_{_plain(one.stage)}.txt"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_text(file, f"# {target}, {name}, after {one.stage}\n{text}\n")
+            files.append(str(file))
+    failure = next((one.failure for one in lowered.values() if one.failure is not None), None)
+    if failure is not None:
+        raise failure
+    return files
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", name) or "-"
 
 
 def _described(method: str, stage: str, program: ExportedProgram, wanted: str) -> PrintedMethod:
@@ -180,15 +239,23 @@ def _lowered(
         DiagnosticError: The program cannot be lowered that far.
         OSError: A file cannot be read.
     """
+    to_the_end = dialect is PrintedDialect.EXECUTORCH or after is not None
+    lowered = _steps_of(source, lowering, steps, strict, method, to_the_end=to_the_end)
+    return [(name, *_chosen(name, one, dialect, after)) for name, one in lowered.items()]
+
+
+def _steps_of(
+    source: ModelSource, lowering: Lowering, steps: Steps, strict: bool, method: str | None, *, to_the_end: bool
+) -> dict[str, LoweringSteps]:
+    """Lower a model in steps; return these for each method that is asked for."""
     from exirkit.fuzz import lower_in_steps
 
     choices = lowering.choices()
     target = export_target(source, steps, strict=strict)
     names = sorted(target.only(method).programs)
     with steps.phase("lower", "lowering"), output_to_stderr():
-        to_the_end = dialect is PrintedDialect.EXECUTORCH or after is not None
         lowered = lower_in_steps(target.programs, choices, to_the_end=to_the_end)
-    return [(name, *_chosen(name, lowered, dialect, after)) for name in names]
+    return dict.fromkeys(names, lowered)
 
 
 def _chosen(
