@@ -28,7 +28,6 @@ def test_inputs_results_and_bodies_are_told_apart() -> None:
     inside = describe_node(bodies[0], edge).splitlines()
     assert "in the body: true_graph_0" in inside
     assert any(line.startswith("debug handle: ") for line in inside)
-    assert any(line.startswith("line: damaged_archives.py:") for line in inside)
     assert nodes_named(edge, "nothing") == []
     # Without its program, nothing is said of that, and nothing fails.
     assert not any(line.startswith(("stands", "result", "in the body")) for line in describe_node(call).splitlines())
