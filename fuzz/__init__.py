@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .campaigns import Checked as Checked
     from .campaigns import FeatureCount as FeatureCount
     from .campaigns import Found as Found
+    from .campaigns import PairCoverage as PairCoverage
     from .campaigns import ProcessPool as ProcessPool
     from .campaigns import Progress as Progress
     from .campaigns import Regression as Regression
@@ -37,12 +38,14 @@ if TYPE_CHECKING:
     from .campaigns import load_parts as load_parts
     from .campaigns import load_quotas as load_quotas
     from .campaigns import load_reasons as load_reasons
+    from .campaigns import pair_coverage as pair_coverage
     from .campaigns import parse_seeds as parse_seeds
     from .campaigns import pattern_features as pattern_features
     from .campaigns import policy_of as policy_of
     from .campaigns import regressions as regressions
     from .campaigns import show as show
     from .campaigns import summarise as summarise
+    from .campaigns import thin_pairs as thin_pairs
     from .campaigns import untested as untested
     from .campaigns import why_idle as why_idle
     from .campaigns.user_tests import fuzz_programs as fuzz_programs
@@ -122,9 +125,9 @@ if TYPE_CHECKING:
 # Public names by the subpackage that has them.
 _EXPORTS = {
     "campaigns": "Analysis Attachment Bucket Campaign CampaignConfig CampaignSummary Case Checked FeatureCount Found "
-    "ProcessPool Progress Regression Regressions Shown Store TestedPart attached_path dask_executor find_campaign "
-    "html_page idle_passes load_bench load_object load_parts load_quotas load_reasons parse_seeds pattern_features "
-    "policy_of regressions show summarise left_out untested why_idle",
+    "PairCoverage ProcessPool Progress Regression Regressions Shown Store TestedPart attached_path dask_executor "
+    "find_campaign html_page idle_passes load_bench load_object load_parts load_quotas load_reasons pair_coverage "
+    "parse_seeds pattern_features policy_of regressions show summarise left_out thin_pairs untested why_idle",
     "campaigns.user_tests": "fuzz_programs",
     "comparison": "ComparedFile LoweringChoices LoweringSteps MethodComparison MethodGap MethodJudge NodePlace "
     "NotTracedError Official RuntimeDifference Tolerances Traced TracedRuntime ValueGap WrongStep "

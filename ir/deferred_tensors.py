@@ -116,9 +116,13 @@ class Calculation:
         return value
 
     def _with(self, values: dict[Calculation, Any], target: Callable[..., Any], *, as_recorded: bool) -> Any:
+        counts_from_storage = underlying(target) is torch.ops.aten.as_strided_copy.default
+
         def given(leaf: Any) -> Any:
             if not isinstance(leaf, Calculation):
-                return leaf
+                # What shows a part of a constant begins behind the start of the constant's memory.
+                is_part = counts_from_storage and isinstance(leaf, torch.Tensor) and leaf.storage_offset()
+                return leaf.clone() if is_part else leaf
             value = values[leaf]
             return laid_out(value, leaf.recorded) if as_recorded and isinstance(value, torch.Tensor) else value
 
@@ -138,7 +142,7 @@ def _moving_of(op: Any) -> Callable[..., Any] | None:
         return _itself
     if isinstance(op, OpOverload) and op.is_view and op is not torch.ops.aten.as_strided.default:
         return op
-    return view_of_copy(op)
+    return None if op is torch.ops.aten.as_strided_copy.default else view_of_copy(op)
 
 
 @cache

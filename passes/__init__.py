@@ -139,6 +139,7 @@ from .optimize.quantized_embeddings import FuseQuantizedEmbeddings as FuseQuanti
 from .optimize.quantized_embeddings import has_quantized_embeddings as has_quantized_embeddings
 from .optimize.quantized_kernels import UseQuantizedKernels as UseQuantizedKernels
 from .optimize.quantized_kernels import has_quantized_blocks as has_quantized_blocks
+from .optimize.unread_state import RemoveUnreadState as RemoveUnreadState
 from .pipelines.model import edge_settings as edge_settings
 from .pipelines.model import executorch_settings as executorch_settings
 from .pipelines.pipeline import Pipeline as Pipeline

@@ -10,6 +10,7 @@ from .books.backend_classes import (
     other_backend_classes,
 )
 from .books.bound_patterns import bind_pattern_to_op, bound_book
+from .books.bucket_verdicts import BucketVerdict, bucket_verdicts, verdict_on
 from .books.loading import (
     LoadedBook,
     book_from_rules,
@@ -83,11 +84,14 @@ from .operators.defined import beside_other_libraries, book_of_operator
 from .operators.table import DTYPES, FAMILIES, OperatorTable, UnknownNameError, name_of
 from .operators.targets import KernelCost, Registry, Target, Work, read_target, shipped_targets, work_of
 from .propagation.account import NodeAccount, account_of_fact, account_of_node, fact_text
+from .propagation.backward import NeededRanges, account_of_need, apply_shorter
 from .propagation.declaration import Propagation
+from .propagation.demands import Demands
 from .propagation.domains import Constant
 from .propagation.fixpoint import InferredValues, facts_of, tell_ranges
 from .propagation.inference import Inference
 from .propagation.loading import (
+    Analysis,
     load_analysis,
     load_inference,
     load_propagation,
@@ -97,6 +101,7 @@ from .propagation.loading import (
 )
 from .propagation.materialising import apply_solution
 from .propagation.model import PropagationModel, Solver, propagation_schema, propagation_schema_text
+from .propagation.noting import Notes, write_notes
 from .propagation.problem import Conversion, Problem, Solution, problem_of
 from .propagation.solvers import solve
 from .propagation.trying import PropagationVerdict, check_propagation
@@ -123,6 +128,7 @@ __all__ = [
     "FAMILIES",
     "INSTANCE_ERRORS",
     "RULE_STATUSES",
+    "Analysis",
     "Application",
     "Attribute",
     "BackendClass",
@@ -130,6 +136,7 @@ __all__ = [
     "Bisection",
     "BodyExample",
     "BookVerdict",
+    "BucketVerdict",
     "Builder",
     "BuilderTools",
     "Certificate",
@@ -140,6 +147,7 @@ __all__ = [
     "Condition",
     "Constant",
     "Conversion",
+    "Demands",
     "Equivalence",
     "FailureTrace",
     "GraphFacts",
@@ -150,8 +158,10 @@ __all__ = [
     "LoadedBook",
     "Mismatch",
     "NearMiss",
+    "NeededRanges",
     "NodeAccount",
     "NodeExplanation",
+    "Notes",
     "OperatorDefinition",
     "OperatorTable",
     "PackageClasses",
@@ -197,7 +207,9 @@ __all__ = [
     "YamlSource",
     "acceptance_file",
     "account_of_fact",
+    "account_of_need",
     "account_of_node",
+    "apply_shorter",
     "apply_solution",
     "attributed_terms",
     "attributed_variables",
@@ -211,6 +223,7 @@ __all__ = [
     "book_of_operator",
     "book_text",
     "bound_book",
+    "bucket_verdicts",
     "builder",
     "carry_out",
     "certificate_of",
@@ -281,10 +294,12 @@ __all__ = [
     "unfuse",
     "valid_certificates",
     "variable_types_page",
+    "verdict_on",
     "widest",
     "with_between",
     "with_meanings",
     "witness_text",
     "work_of",
     "write_book",
+    "write_notes",
 ]

@@ -12,6 +12,7 @@ import pytest
 import torch
 from tests import quick_selection
 from tests.official.oracle import OfficialExporter, OfficialRuntime, missing_reason
+from tests.thoroughness import TRIES_ALL
 
 # Set where the wheel must be there, so that a broken installation cannot pass for an optional one.
 REQUIRED = "EXIRKIT_REQUIRE_EXECUTORCH"
@@ -29,9 +30,11 @@ COLLECTED = pytest.StashKey[list[str]]()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what `make test` leaves out as `slow`; put the longest tests first, so that no worker is left with them."""
+    """Leave out what is listed; put the longest tests first, so that no worker is left with them."""
     config.stash[COLLECTED] = [item.nodeid for item in items]
     quick_selection.mark_slow(items)
+    if taken := quick_selection.take_parts(items):
+        config.hook.pytest_deselected(items=taken)
     items.sort(key=lambda item: "upstream_suites/" not in item.nodeid)
 
 
@@ -53,7 +56,11 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say it aloud: a green run without the official runtime has tested less."""
+    """Say it aloud: a green run without the official runtime, or of a part of the tests, has tested less."""
+    total = sum(len(found) for found in terminalreporter.stats.values())
+    if total > quick_selection.WHOLE // 2 and not TRIES_ALL:
+        line = "of some groups of tests only a part was run (tests/left_out.yaml); EXIRKIT_TESTS=all runs all"
+        terminalreporter.write_sep("-", line)
     if _skipped:
         count = f"{len(_skipped)} tests were skipped"
         terminalreporter.write_sep("!", f"{count}: {missing_reason()}; set {REQUIRED}=1 to fail instead", yellow=True)

@@ -1,4 +1,4 @@
-"""Which tests `make test` leaves out: `left_out.yaml` names them, each group with its reason."""
+"""Which tests `make test` and `make test-all` leave out: `left_out.yaml` names them, each group with its reason."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ from pathlib import Path
 import pydantic
 import pytest
 import yaml
+from tests.thoroughness import TRIES_ALL
 
 _TABLE = Path(__file__).with_name("left_out.yaml")
 
 
+WHOLE = 5000
+"""So many collected tests are all there are; where fewer are asked for, none of them is left out."""
+
+
 class Group(pydantic.BaseModel):
-    """Tests that only `make test-all` runs."""
+    """Tests that only `make test-all` runs, or with `one_in`, tests of which it runs a part."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
@@ -21,6 +26,8 @@ class Group(pydantic.BaseModel):
     """Patterns of node ids, relative to `tests/`; `*` stands for any characters."""
     keep: list[str] = []
     """Patterns of those among them that `make test` runs."""
+    one_in: int | None = pydantic.Field(default=None, ge=0)
+    """`make test-all` runs one in so many, or none, and what is kept; `EXIRKIT_TESTS=all` runs all of them."""
     reason: str
 
     def contains(self, name: str) -> bool:
@@ -30,11 +37,27 @@ class Group(pydantic.BaseModel):
 
 def mark_slow(items: list[pytest.Item]) -> None:
     """Give the mark `slow` to what the table lists."""
-    groups = listed_groups()
+    groups = [group for group in listed_groups() if group.one_in is None]
     for item in items:
         name = item.nodeid.removeprefix("tests/")
         if any(group.contains(name) for group in groups):
             item.add_marker("slow")
+
+
+def take_parts(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Take out of all tests the slow ones that only `EXIRKIT_TESTS=all` runs, and return them."""
+    if TRIES_ALL or len(items) < WHOLE:
+        return []
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    taken: list[pytest.Item] = []
+    for group in listed_groups():
+        if group.one_in is not None:
+            found = [item for item in slow if group.contains(item.nodeid.removeprefix("tests/"))]
+            kept = found[:: group.one_in] if group.one_in else []
+            taken += [item for item in found if item not in kept]
+    gone = set(map(id, taken))
+    items[:] = [item for item in items if id(item) not in gone]
+    return taken
 
 
 def listed_groups() -> list[Group]:

@@ -73,6 +73,7 @@ _.IdempotentPasses
 _.LoweredAgain
 _.MethodsInTurn
 _.OtherNames
+_.OperandLayouts
 _.OtherOrder
 _.OutputLayout
 _.RuleContracts

@@ -11,6 +11,7 @@ from .execution.work import analyse_failure, run_batch, run_seed, watchdog
 from .idle_rules import why_idle
 from .report.baseline import Regression, Regressions, regressions
 from .report.page import html_page
+from .report.pairs import PairCount, PairCoverage, pair_coverage, thin_pairs
 from .report.showing import Shown, show
 from .report.summary import Bucket, CampaignSummary, FeatureCount, OracleTime, find_campaign, summarise
 from .results import BAD_VERDICTS, VERDICTS, Analysis, Found, Result
@@ -33,6 +34,8 @@ __all__ = [
     "FeatureCount",
     "Found",
     "OracleTime",
+    "PairCount",
+    "PairCoverage",
     "ProcessPool",
     "Progress",
     "Regression",
@@ -56,6 +59,7 @@ __all__ = [
     "load_parts",
     "load_quotas",
     "load_reasons",
+    "pair_coverage",
     "parse_seeds",
     "pattern_features",
     "policy_of",
@@ -65,6 +69,7 @@ __all__ = [
     "run_seed",
     "show",
     "summarise",
+    "thin_pairs",
     "untested",
     "watchdog",
     "why_idle",

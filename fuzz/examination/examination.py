@@ -24,7 +24,7 @@ from .emission import silent_views
 from .expectations import Expectation, expectations_of, leaves_signs_of_zeros_open
 from .file_runs import FileResult, run_file, run_function
 from .graph_runs import mutated_buffers
-from .symptoms import failure_of_error
+from .symptoms import failure_of_error, part_at_work
 from .unsupported import UNSUPPORTED
 from .verdict import Comparisons, Failure
 
@@ -260,5 +260,5 @@ class Examination:
             )
         if oracle == "poisoned-run" and isinstance(error, DiagnosticError) and error.code in SANITIZER_CODES:
             oracle = "memory-sanitizer"
-        where = stage if stage is not None else self.trace.current
+        where = stage if stage is not None else part_at_work(error, self.trace.current)
         return FailedError(failure_of_error(error, oracle, where))

@@ -36,7 +36,8 @@ class ExpectedLayouts:
     A view that is a result is copied row by row, as by `view_copy`; one that was not copied is right as well. What is
     stored may be row-major too: a file has weights in that order. Right is also what torch.export has noted, where the
     kernels of eager torch do otherwise (`roll`). Row-major may be what runtimes have no other layout for, and
-    what is written through a view: it is put together again from copies of views.
+    what is written through a view: it is put together again from copies of views; and a result whose size happens to be
+    one in a run, which torch lays out as if the size were always one.
 
     Args:
         examination: The program.
@@ -63,9 +64,10 @@ class ExpectedLayouts:
                 order = order_of(got)
                 if order is None or order == order_of(wanted):
                     continue
-                if order == self._noted[place] or (
-                    order == tuple(sorted(order)) and (self._writes_views or not _is_known(wanted))
-                ):
+                is_open = (
+                    self._writes_views or not _is_known(wanted) or (self._noted[place] is None and 1 in wanted.shape)
+                )
+                if order == self._noted[place] or (order == tuple(sorted(order)) and is_open):
                     continue
                 copied = order_of(self._copies()[run][place])
                 if copied is not None and order != copied:
@@ -86,7 +88,7 @@ class ExpectedLayouts:
 
 
 def _noted_order(program: ExportedProgram, name: Any) -> Order | None:
-    """Return the layout that torch.export has noted of a result; None where sizes vary."""
+    """Return the layout that torch.export has noted of a result; None where sizes vary or places are shared."""
     found = next((node.meta.get("val") for node in program.graph.nodes if node.name == name), None)
     return order_of(found) if isinstance(found, torch.Tensor) and is_static(found) else None
 

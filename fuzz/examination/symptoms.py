@@ -41,6 +41,17 @@ def failure_of_error(error: BaseException, oracle: str, stage: str | None) -> Fa
     return Failure(oracle, f"raised {symptom}", message[:4000], stage, node)
 
 
+def part_at_work(error: BaseException, current: str | None) -> str | None:
+    """Return the part that raised: planning and emission are one call, so that only frames tell them apart.
+
+    Args:
+        error: What was raised.
+        current: The part or pass that was begun last.
+    """
+    frames = traceback.extract_tb(error.__traceback__) if current == "planner" else []
+    return "emitter" if any(Path(frame.filename).parent.name == "emit" for frame in frames) else current
+
+
 def own_frames(error: BaseException) -> str:
     """Return the innermost frames of exirkit, without line numbers: the same for all programs that meet one bug."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_own(frame.filename)]

@@ -13,8 +13,14 @@ from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 
+SWARMS = 16
+"""Kinds of programs, in turn by seed; each lacks a quarter of the features, and has the others oftener."""
+LACKING = 4
+
 _THOUSAND = 1000
 _BLOCK = 127
+_GOLDEN = 0.6180339887498949
+_PLASTIC = 0.7548776662466927
 
 
 class Choices(Protocol):
@@ -39,6 +45,12 @@ class Choices(Protocol):
     def request(self, feature: str, share: float) -> bool:
         """Return whether a program shall have a feature that a share of all programs shall have."""
 
+    def turn(self, number: int) -> int:
+        """Return a number below another; all come in turn over many programs."""
+
+    def emphasis(self, feature: str) -> float:
+        """Return by how much the share of a feature is greater in the program's swarm; 0: the swarm lacks it."""
+
     def shuffled(self, items: Sequence[T]) -> list[T]:
         """Return the items in any order."""
 
@@ -55,6 +67,7 @@ class SeededChoices:
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
+        self._turns = 0
         self._random: Callable[[], float] = random.Random(seed).random
 
     def integer(self, low: int, high: int) -> int:
@@ -80,6 +93,20 @@ class SeededChoices:
         # An order of the block's seeds of its own for each feature: so features meet as if by chance.
         rank = (place * (1 + mixed % (_BLOCK - 1)) + mixed // _BLOCK) % _BLOCK
         return rank < int(share * _BLOCK + mixed % 1009 / 1009)
+
+    def turn(self, number: int) -> int:
+        """Return a number below another: the fractions of the seeds' multiples of the golden ratio lie evenly."""
+        self._turns += 1
+        place = self._seed * _GOLDEN + self._turns * _PLASTIC
+        return int(place % 1 * number)
+
+    def emphasis(self, feature: str) -> float:
+        """Return 0 for a feature that this seed's swarm lacks; as many swarms lack each feature."""
+        mixed = zlib.crc32(f"swarm of {feature}".encode())
+        swarm = self._seed * 11 % SWARMS
+        # An odd factor, of an even number of swarms, gives each feature an order of its own.
+        place = (swarm * (1 + 2 * (mixed % (SWARMS // 2))) + mixed // SWARMS) % SWARMS
+        return 0.0 if place < LACKING else SWARMS / (SWARMS - LACKING)
 
     def shuffled(self, items: Sequence[T]) -> list[T]:
         """Return the items in any order."""
@@ -119,6 +146,15 @@ class DrawnChoices:
         """Return whether a program shall have a feature."""
         del feature
         return self.chance(share)
+
+    def turn(self, number: int) -> int:
+        """Return a number below another."""
+        return self.integer(0, number - 1)
+
+    def emphasis(self, feature: str) -> float:
+        """Return 1: what a library draws belongs to no swarm."""
+        del feature
+        return 1.0
 
     def shuffled(self, items: Sequence[T]) -> list[T]:
         """Return the items in any order; the given one is the simplest."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from exirkit.fuzz.programs import Argument, Call, Method, Program, Ref, Size, St
 from exirkit.fuzz.programs.inference import operator_named
 
 from .generating import generate
+from .method.dims import has_dim_from_the_end
 from .method.values import bits_of
 from .operators.catalogue import shipped_operators
 from .policy import FLOORS, Policy
@@ -252,6 +254,32 @@ def _float_parameters(op: str) -> tuple[bool, ...]:
     return () if found is None else tuple(str(one.real_type) == "float" for one in found._schema.arguments)
 
 
+def _has_state_of_nothing(view: _View) -> bool:
+    """Whether a buffer that is written has no dims or no elements."""
+    written = {name for _, name, _ in _buffers_written(view)}
+    return any(not view.stored[name].type.sizes or 0 in view.stored[name].type.sizes for name in written)
+
+
+def _has_stepped_size(view: _View) -> bool:
+    """Whether a call is given a size that does not grow with its symbols."""
+    texts = [leaf.text for _, _, call in view.calls for leaf in leaves_of(call.arguments) if isinstance(leaf, Size)]
+    return any("//" in text or "- s" in text for text in texts)
+
+
+def _has_strange_number(view: _View) -> bool:
+    """Whether a call is given minus zero, an infinity, or a number that a smaller dtype does not have."""
+    found = [number for number in _numbers(view) if type(number) is float]
+    return any(
+        math.isinf(one)
+        or (one == 0 and math.copysign(1, one) < 0)
+        or 0 < abs(one) < 2.0**-_FINE
+        or (bits_of(one) or 0) > _FINE
+        for one in found
+    ) or any(_ENDLESS > abs(one) >= _GREAT for one in _numbers(view))
+
+
+_FINE = 24
+
 _DATA_SIZED = {"aten.nonzero.default", "aten.masked_select.default"}
 
 _OPTIONAL = {"alpha", "beta", "correction", "keepdim", "rounding_mode", "memory_format", "approximate", "stable"}
@@ -305,6 +333,12 @@ _TESTS: Mapping[str, Callable[[_View], bool]] = {
     "data_sized": lambda view: any(call.op in _DATA_SIZED for _, _, call in view.calls),
     "whole_number_for_float": _writes_whole_number,
     "argument_left_out": _leaves_one_out,
+    "dims_from_end": lambda view: any(
+        has_dim_from_the_end(call.op, call.args, call.kwargs) for _, _, call in view.calls
+    ),
+    "odd_state": _has_state_of_nothing,
+    "stepped_size": _has_stepped_size,
+    "strange_numbers": _has_strange_number,
 }
 
 

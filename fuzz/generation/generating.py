@@ -12,9 +12,11 @@ import torch
 from exirkit.fuzz.programs import Contents, Method, Program, Ref, names_in
 from exirkit.ir import Diagnostic, UsageError
 
+from .acts import layouts, numbers, sizes
 from .choices import Choices, SeededChoices
 from .method.building import Building
 from .method.finishing import outputs_of, runs_of, trimmed_steps, use_remaining
+from .method.ordering import interleaved
 from .method.scope import Scope
 from .method.state import Writes
 from .method.values import FLOATS, Fact
@@ -141,7 +143,8 @@ def fill_method(scope: Scope, name: str, *, is_first: bool, extra: Sequence[Call
     outputs = (*outputs_of(scope), *(Ref(value.name) for value in scope.outputs_of_unknown_size))
     method = Method(name, tuple(scope.inputs), (), outputs, updates)
     used = _names_of(method) | {name for step in scope.steps for name in names_in(step.arguments)}
-    return replace(method, steps=trimmed_steps(scope, used))
+    steps = trimmed_steps(scope, used)
+    return replace(method, steps=interleaved(scope.choices, steps) if building.requests("interleaved") else steps)
 
 
 def _start(scope: Scope) -> None:
@@ -232,7 +235,7 @@ def _acts(scope: Scope, writes: Writes | None) -> list[Callable[[], None]]:
         partial(quantizing.SCHEMES[name], scope) for name in QUANTIZATION if building.requests(f"quantized_{name}")
     ]
     if building.requests("rule_pattern"):
-        acts.append(partial(insert_shipped_rule, scope))
+        acts += [partial(insert_shipped_rule, scope)] * scope.choices.integer(1, 3)
     if building.requests("two_writes") and writes is not None:
         acts.append(writes.write_early)
     return scope.choices.shuffled(acts)
@@ -255,6 +258,11 @@ _SINGLE_ACTS: Mapping[str, Callable[[Scope], None]] = {
     "inexact_numbers": binary.inexact_product,
     "similar_calls": similar_call,
     "data_sized": counting.data_sized,
+    "strange_numbers": numbers.strange_numbers,
+    "inverse_calls": numbers.inverse_calls,
+    "stepped_size": sizes.stepped_size,
+    "empty_views": sizes.empty_views,
+    "relaid_unit_dims": layouts.relaid_unit_dims,
     **REPLACED,
 }
 

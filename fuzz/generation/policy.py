@@ -55,7 +55,13 @@ FLOORS: Mapping[str, float] = {
 }
 """Features of programs, and the share of all programs that shall have each at least; see `features_of`."""
 
-_SURPLUS: Mapping[str, float] = {"two_writes": 1.5, "similar_calls": 1.6, "data_sized": 1.5, "argument_left_out": 2.4}
+_SURPLUS: Mapping[str, float] = {
+    "two_writes": 1.6,
+    "swapped_buffers": 1.4,
+    "similar_calls": 1.6,
+    "data_sized": 1.5,
+    "argument_left_out": 2.4,
+}
 """How many times the floor is wished for: other requests undo some features, and of others not all is counted."""
 
 CONTROL_FLOW: Mapping[str, float] = {"cond": 0.15, "map": 0.06, "scan": 0.04, "while_loop": 0.04}
@@ -91,6 +97,20 @@ REPLACED: Mapping[str, float] = {
 What they are for is measured: each pass shall change a share of the programs (`exirkit fuzz report --idle-passes`).
 """
 
+MISTAKEN: Mapping[str, float] = {
+    "dims_from_end": 0.15,
+    "interleaved": 0.2,
+    "strange_numbers": 0.05,
+    "inverse_calls": 0.05,
+    "stepped_size": 0.05,
+    "empty_views": 0.04,
+    "relaid_unit_dims": 0.05,
+    "odd_state": 0.05,
+}
+"""What compilers take for something else, and shares likewise: dims counted from the end, calls of a pattern far apart,
+numbers that compare equal, functions that undo each other but for some elements, sizes that do not grow with their
+symbols, tensors without elements, layouts of sizes of one, and state without elements or dims."""
+
 # Programs with control flow take twice the time of others.
 _RARITY = 0.2
 
@@ -112,7 +132,9 @@ class Policy:
         special: How many of the float inputs have NaN, infinities, -0.0 and denormals in them; see `ieee_policy`.
         control_flow: Programs have the features of `CONTROL_FLOW` as often as is said there, and not a fifth as often.
         quantization: Programs have the schemes of `QUANTIZATION` as often as is said there, and one of them each.
-        rule_patterns: How many programs have the pattern of a shipped rule, which is applied to few others.
+        rule_patterns: How many programs have patterns of shipped rules, each of which is applied to few others.
+        swarms: Features are dropped at random: of sixteen seeds in a row, four do not have a feature, whichever it is,
+            and the others have it oftener. What is rare alone meets more of the rest that way.
     """
 
     least_calls: int = 1
@@ -138,7 +160,8 @@ class Policy:
     special: float = 0.0
     control_flow: bool = False
     quantization: bool = False
-    rule_patterns: float = 0.12
+    rule_patterns: float = 0.25
+    swarms: bool = True
     refused: InitVar[bool] = False
 
     def __post_init__(self, refused: bool) -> None:
@@ -238,17 +261,17 @@ def draw_plan(choices: Choices, policy: Policy) -> Plan:
         for parent in parents:
             share /= max(policy.share(parent), share, 1e-9)
         # Every feature is asked for in every program, so that a seed always makes the same choices.
-        if choices.request(feature, share) and all(parent in requests for parent in parents):
+        if _is_asked(choices, policy, feature, share) and all(parent in requests for parent in parents):
             requests.add(feature)
+    acts: dict[str, float] = {}
     if policy.control_flow or policy.takes_all:
         rarity = 1.0 if policy.control_flow else _RARITY
-        requests |= {
-            kind for kind, share in CONTROL_FLOW.items() if choices.request(kind, (share * 1.12 + 0.01) * rarity)
-        }
-    if policy.takes_all and choices.request("rule_pattern", policy.rule_patterns):
-        requests.add("rule_pattern")
+        acts |= {kind: (share * 1.12 + 0.01) * rarity for kind, share in CONTROL_FLOW.items()}
+    # How calls are written, and in which order they stand, does not depend on the operators.
+    acts |= {name: MISTAKEN[name] for name in ("dims_from_end", "interleaved")}
     if policy.takes_all:
-        requests |= {act for act, share in REPLACED.items() if choices.request(act, share)}
+        acts |= {"rule_pattern": policy.rule_patterns, **REPLACED, **MISTAKEN}
+    requests |= {act for act, share in acts.items() if _is_asked(choices, policy, act, share)}
     if policy.quantization:
         schemes = {f"quantized_{name}" for name, share in QUANTIZATION.items() if choices.request(name, share)}
         requests |= schemes or {f"quantized_{choices.pick(tuple(QUANTIZATION))}"}
@@ -257,6 +280,12 @@ def draw_plan(choices: Choices, policy: Policy) -> Plan:
     calls = min(choices.integer(policy.least_calls, policy.most_calls) for _ in range(3))
     fresh = (0.05, 0.12, 0.25)[choices.integer(0, 2)]
     return Plan(policy, frozenset(requests), dtypes, calls, fresh, choices.integer(0, 63))
+
+
+def _is_asked(choices: Choices, policy: Policy, feature: str, share: float) -> bool:
+    """Return whether a program shall have a feature; what nearly all programs have, no swarm lacks."""
+    emphasis = choices.emphasis(feature) if policy.swarms else 1.0
+    return choices.request(feature, share * emphasis if share * max(emphasis, 4 / 3) <= 1 else share)
 
 
 def _depth(feature: str) -> int:

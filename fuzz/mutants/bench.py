@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,8 @@ _RESULTS = TypeAdapter(list[MutantResult])
 # Whether a program is infected costs two more compilations, so that only a few are asked.
 _MOST_COMPARED = 5
 _START_SECONDS = 120
+# Programs for which a bug is applied once.
+_BATCH = 16
 _PATIENCE = 10
 """Seconds to wait for one second of a processor."""
 
@@ -59,23 +61,48 @@ def run_mutant(mutant: Mutant, options: MutationBenchOptions) -> MutantResult:
         witness = check(parse_program(mutant.program), compiler=_needed(mutant), oracles=options.oracles)
     found["witness_killed_by"] = witness.failures[0].oracle if witness.failures else None
     started, compared = time.process_time(), 0
-    for seed in range(options.first_seed, options.first_seed + options.seeds):
+    last = options.first_seed + options.seeds
+    for first in range(options.first_seed, last, _BATCH):
         if time.process_time() - started > options.seconds:
             break
-        program, compiler = generate(seed), _compiler(mutant, seed)
-        with applied(mutant) as reach:
-            verdict = check(program, compiler=compiler, oracles=options.oracles, seed=seed)
-        found |= {"programs": seed - options.first_seed + 1, "seconds": time.process_time() - started}
-        found["is_reached"] = found.get("is_reached", False) or reach.count > 0
-        failure = _failure_of(verdict)
-        if failure is not None and _is_good_without(mutant, program, compiler, options, seed, verdict):
-            found |= {"is_infected": True, "seed": seed}
-            found |= _blamed(mutant, program, failure, compiler, seed)
-            break
-        if reach.count and not found.get("is_infected") and compared < _MOST_COMPARED:
-            compared += 1
-            found["is_infected"] = changes(mutant, program)[1]
+        # Made without the bug: the generator takes patterns from books of the compiler.
+        made = [(seed, generate(seed)) for seed in range(first, min(first + _BATCH, last))]
+        for seed, program, verdict, is_reached in _checked(mutant, made, options, started + options.seconds):
+            compiler = _compiler(mutant, seed)
+            found |= {"programs": seed - options.first_seed + 1, "seconds": time.process_time() - started}
+            found["is_reached"] = found.get("is_reached", False) or is_reached
+            failure = _failure_of(verdict)
+            if failure is not None and _is_good_without(mutant, program, compiler, options, seed, verdict):
+                found |= {"is_infected": True, "seed": seed}
+                return MutantResult(**found, **_blamed(mutant, program, failure, compiler, seed))
+            if is_reached and not found.get("is_infected") and compared < _MOST_COMPARED:
+                compared += 1
+                found["is_infected"] = changes(mutant, program)[1]
     return MutantResult(**found)
+
+
+def _checked(
+    mutant: Mutant, made: Sequence[tuple[int, Program]], options: MutationBenchOptions, end: float
+) -> Iterator[tuple[int, Program, Verdict, bool]]:
+    """Yield seed, program, verdict and whether the bug was reached, until time is up.
+
+    What the compiler keeps from program to program, its rule books above all, is made again when a bug is applied: that
+    is done once for all programs that are fine, as in a campaign, and again behind one that is to be examined.
+    """
+    left = list(made)
+    while left:
+        fine: list[tuple[int, Program, Verdict, bool]] = []
+        with applied(mutant) as reach:
+            while left and time.process_time() <= end:
+                seed, program = left.pop(0)
+                before = reach.count
+                verdict = check(program, compiler=_compiler(mutant, seed), oracles=options.oracles, seed=seed)
+                fine.append((seed, program, verdict, reach.count > before))
+                if _failure_of(verdict) is not None:
+                    break
+        if not fine:
+            return
+        yield from fine
 
 
 def _failure_of(verdict: Verdict) -> Failure | None:

@@ -16,7 +16,7 @@ class Lowering(Oracle):
     title = "the chain works, with verifiers after every pass"
     cost = 10
     needs = ("lowering",)
-    suspects = ("passes", "stage")
+    suspects = ("verifier", "passes", "stage")
     former_name = "O1"
 
     def check(self, examination: Examination) -> Iterator[Failure]:

@@ -8,14 +8,14 @@ from exirkit.fuzz.examination import Examination, Failure, audited
 
 from .oracle import Oracle
 
-_ONE_OF = 4
+_ONE_OF = 16
 
 
 class TruthfulPasses(Oracle):
     """Every pass reports a change if it has made one; those of the chain only then.
 
     Repetitions of stages end by these reports, and verifiers skip what has not changed. The program is lowered once
-    more for it, so that only every fourth seed asks.
+    more for it, so that only one seed of sixteen asks.
     """
 
     name = "truthful-passes"

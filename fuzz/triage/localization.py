@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -29,7 +30,7 @@ from exirkit.fuzz.programs import Program
 from exirkit.ir import DiagnosticError, TensorSpec
 from exirkit.passes import ApplyRules
 from exirkit.patterns import bisect_rewrites
-from exirkit.verifiers import check_metadata
+from exirkit.verifiers import check_form, check_metadata
 
 _BEFORE_THE_FILE = ("eager-run", "lowering", "metadata-agreement", "dialect-agreement")
 _RUNS = ("poisoned-run", "memory-sanitizer", "repeated-runs", "changing-shapes")
@@ -109,6 +110,17 @@ def _export(examination: Examination, failure: Failure) -> Culprit | None:
     return Culprit("export", evidence="metadata are wrong before the first pass") if is_first else None
 
 
+def _verifier(examination: Examination, failure: Failure) -> Culprit | None:
+    """Ask the checks about the programs before the first pass: what they say against these, they say wrongly."""
+    codes = set(re.findall(r"\bEK\d+", failure.symptom))
+    for method, program in examination.exported.items():
+        found = [one for one in check_form(program) if one.code in codes]
+        if found:
+            evidence = f"rejects what torch.export has made: {found[0].headline()}"
+            return Culprit("verifier", method=method, evidence=evidence)
+    return None
+
+
 def _equivalent(examination: Examination, failure: Failure) -> Culprit:
     """Find the culprit of the equivalent program's failure, or name the whole chain if nothing else shows it."""
     changed, note = equivalent(examination.program, examination.seed)
@@ -144,7 +156,8 @@ def _shared_views(examination: Examination, failure: Failure) -> Culprit | None:
     if not isinstance(compiler, ExirkitCompiler) or not compiler.remove_view_copy:
         return None
     other = replace(compiler, remove_view_copy=False)
-    if _is_clean(check(examination.program, compiler=other, oracles=("eager-run", *_RUNS))):
+    oracles = dict.fromkeys(("eager-run", *_RUNS, failure.oracle))
+    if _is_clean(check(examination.program, compiler=other, oracles=oracles)):
         return Culprit("eliminate-views", evidence="right with remove_view_copy=False")
     return None
 
@@ -352,6 +365,7 @@ STEPS: Mapping[str, Callable[[Examination, Failure], Culprit | None]] = {
     "program": _program,
     "equivalent program": _equivalent,
     "export": _export,
+    "verifier": _verifier,
     "passes": _culprit_among_passes,
     "earlier oracles": _earlier_oracles,
     "allocation": _allocation,

@@ -780,6 +780,31 @@ class GraphEditor:
         self._record(change)
         self._tell_signature()
 
+    def remove_mutations(self, owners: Sequence[Node]) -> None:
+        """Let the program not write to buffers and parameters any more: they hold in the end what they held before.
+
+        Args:
+            owners: Their placeholders.
+
+        Raises:
+            UsageError: EK114, a node is not in the graph; EK116, it is not a stored tensor.
+        """
+        targets = {self._stored_spec(owner).target for owner in owners}
+        specs = self.program._graph_signature.output_specs
+        kinds = MUTATION_KINDS - TO_USER_INPUT
+        kept = [at for at, one in enumerate(specs) if one.kind not in kinds or one.target not in targets]
+        if len(kept) == len(specs):
+            return
+        self._save_signature()
+        output = self.graph.output_node()
+        results = results_of_graph(self.graph)
+        specs[:] = [specs[at] for at in kept]
+        self._save_users(output.all_input_nodes)
+        change = Rewired(output, output.args, output.kwargs)
+        output._update_args_kwargs((tuple(results[at] for at in kept),), {})
+        self._record(change)
+        self._tell_signature()
+
     def set_range(self, symbol: Any, value_range: Any) -> None:
         """Record the range of a size symbol."""
         self._set_entry(self.program._range_constraints, symbol, value_range)

@@ -561,7 +561,8 @@ def underlying(target: Any) -> Any:
 
     Handles of other libraries, of which programs lowered by the official package are full, count as well.
     """
-    if isinstance(target, EdgeOpOverload):
+    # This is asked more often than anything else.
+    if type(target) is EdgeOpOverload or isinstance(target, EdgeOpOverload):
         return target._op
     if isinstance(target, OpOverload | DefinedOperator):
         return target

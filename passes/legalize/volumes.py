@@ -234,7 +234,7 @@ def _mean_pool(volume: _Volume) -> Node:
     planes = volume.padded(planes, padding[0], _behind(volume, padding[0], reach, stride[0], is_ceil), 0.0)
     total = volume.summed([volume.taken(planes, place, reach, stride[0]) for place in range(kernel[0])])
     if divisor is not None:
-        return volume.volume(calls(aten.div.Scalar, total, divisor))
+        return volume.volume(_quotient(calls, total, divisor))
     sizes = [
         _counts(int(size), int(out), *window, includes_padding=counts_padding)
         for size, out, *window in zip(source[-3:], volume.shape[-3:], kernel, stride, padding, strict=True)
@@ -262,14 +262,22 @@ def _divided(calls: EdgeCalls, total: Node, counts: list[list[int]]) -> Node:
     """Divide planes `[N, D, C, H, W]` by products of counts along depth, height and width."""
     if all(len(set(one)) <= 1 for one in counts):
         number = math.prod(one[0] for one in counts if one)
-        return calls(aten.div.Scalar, total, number)
+        return _quotient(calls, total, number)
     for dim, along in zip((1, 3, 4), counts, strict=True):
         parts = [
-            calls(aten.div.Scalar, calls(aten.slice_copy.Tensor, total, dim, start, end), count)
+            _quotient(calls, calls(aten.slice_copy.Tensor, total, dim, start, end), count)
             for start, end, count in _runs(along)
         ]
         total = parts[0] if len(parts) == 1 else calls(aten.cat.default, parts, dim)
     return total
+
+
+def _quotient(calls: EdgeCalls, total: Node, number: int) -> Node:
+    """Divide by a number; means of integers are rounded towards zero."""
+    dtype = total.meta["val"].dtype
+    if dtype.is_floating_point:
+        return calls(aten.div.Scalar, total, number)
+    return calls(aten.div.Tensor_mode, total, calls(aten.full.default, [], number, dtype=dtype), rounding_mode="trunc")
 
 
 def _runs(numbers: list[int]) -> list[tuple[int, int, int]]:

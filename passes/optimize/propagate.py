@@ -18,11 +18,16 @@ from exirkit.passes.analysis import StoredValues
 from exirkit.passes.contract import ReportingPass
 from exirkit.passes.optimize.fold_constants import is_small
 from exirkit.patterns import (
+    Analysis,
     Constant,
+    Demands,
     Inference,
     InferredValues,
+    NeededRanges,
+    Notes,
     Propagation,
     Solver,
+    apply_shorter,
     apply_solution,
     check_propagation,
     load_analysis,
@@ -30,6 +35,7 @@ from exirkit.patterns import (
     problem_of,
     shipped_propagations,
     solve,
+    write_notes,
 )
 
 
@@ -39,7 +45,8 @@ class PropagationReport:
 
     Attributes:
         propagation: Name of the propagation.
-        converted_calls: Calls whose row has another value than the first.
+        converted_calls: Calls whose row has another value than the first; calls that were replaced by shorter ones, or
+            on which something was noted.
         conversions: Conversions that were inserted.
         cost: What they cost: for layouts, the elements that they move.
         stored: Stored tensors that were converted, or made, while the program was lowered.
@@ -85,7 +92,8 @@ class PropagationPass(ReportingPass[PropagationReport]):
     """Choose a value for every tensor as a propagation says, and convert where values meet that differ.
 
     What is declared is tried before the first program: wrong rows are rejected. Subgraphs
-    of control flow are solved on their own; what enters and leaves them is as it was.
+    of control flow are solved on their own; what enters and leaves them is as it was. One that demands replaces calls
+    of whose results not all is needed, and one that notes writes attributes.
 
     Args:
         propagation: A YAML file, or the name of a propagation that comes with exirkit.
@@ -110,7 +118,7 @@ class PropagationPass(ReportingPass[PropagationReport]):
     tries: bool | None = None
 
     @cached_property
-    def _made(self) -> Propagation | Inference:
+    def _made(self) -> Analysis:
         made = load_analysis(self.propagation).require_valid()
         if isinstance(made, Inference) and made.model.values != "constants":
             # The error of an analysis that has nothing to put into a program.
@@ -128,6 +136,11 @@ class PropagationPass(ReportingPass[PropagationReport]):
         stored = {} if is_body else convertible_inputs(editor.program)
         if isinstance(self._made, Inference):
             report = _folded(editor, self._made, stored)
+        elif isinstance(self._made, Demands):
+            count = apply_shorter(editor, NeededRanges(self._made, editor.graph))
+            report = PropagationReport(self._made.model.id, count)
+        elif isinstance(self._made, Notes):
+            report = PropagationReport(self._made.model.id, self._note(editor, self._made, stored))
         else:
             report = _chosen(editor, self._made, stored, self.solver)
         counted = _COUNTED.get()
@@ -138,6 +151,11 @@ class PropagationPass(ReportingPass[PropagationReport]):
             self.reports[-1] = self.reports[-1].plus(report)
         else:
             self.reports.append(report)
+
+    @staticmethod
+    def _note(editor: GraphEditor, made: Notes, stored: Mapping[Node, torch.Tensor]) -> int:
+        assert made.uses is not None
+        return write_notes(editor, made, InferredValues(made.uses, stored=stored.get))
 
 
 def _chosen(

@@ -164,6 +164,9 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
         "scratch-room": Setting(
             None, "bytes that such a rule may use at a node, from `ExecutorchBackendConfig.arena_limit`"
         ),
+        "known-estimates": Setting(
+            None, "what such rules were found to gain where the same program was rewritten before"
+        ),
         "remove-view-copy": Setting(True, "`ExecutorchBackendConfig.remove_view_copy`"),
         "ignore-missing-out-variants": Setting(False, "`ToOutVarPass.ignore_to_out_var_failure`"),
         "out-variant-overrides": Setting(MappingProxyType({}), "out variants by the names of operators"),

@@ -336,7 +336,12 @@ class PipelineRun:
 def built_pass(one: ResolvedStage, settings: Mapping[str, Any], source: YamlSource) -> Any:
     """Make the pass of a stage with `pass` or `rules`."""
     if one.rules is not None:
-        options = RewriteOptions(limit=one.stage.limit, target=settings["target"], room=settings["scratch-room"])
+        options = RewriteOptions(
+            limit=one.stage.limit,
+            target=settings["target"],
+            room=settings["scratch-room"],
+            estimates=settings["known-estimates"],
+        )
         return ApplyRules(one.engine, options)
     assert one.registered is not None, "a valid pipeline"
     return one.registered.build(build_options(one, settings, source))
@@ -429,6 +434,8 @@ class Pipeline(ExportedProgramPassBase):
         program: ExportedProgram,
         *,
         settings: Mapping[str, Any] | None = None,
+        start_at: str | int | None = None,
+        stop_before: str | int | None = None,
         stop_after: str | int | None = None,
         progress: Progress | None = None,
     ) -> PipelineResult:
@@ -437,6 +444,9 @@ class Pipeline(ExportedProgramPassBase):
         Args:
             program: A program of the dialect that the pipeline takes; it is not changed.
             settings: Values of settings, where they are not the usual ones.
+            start_at: Number or name of the stage at which to start, outside of groups and repetitions: those before it
+                have run.
+            stop_before: Number or name of such a stage before which to stop.
             stop_after: Number (`3`, `"3.2"`) or name of the stage after which to stop.
             progress: Called with the titles of stages that have one.
 
@@ -455,11 +465,12 @@ class Pipeline(ExportedProgramPassBase):
             stop_after=None if stop_after is None else self._stage(str(stop_after)).number,
             progress=progress,
         )
-        run.run(self.stages)
+        first = 0 if start_at is None else self._place(str(start_at))
+        run.run(self.stages[first : None if stop_before is None else self._place(str(stop_before))])
         made = _VERIFIERS.get(self.model.dialect.to)
         if made is not None:
             run.program._verifiers = [made]
-        return PipelineResult(run.program, tuple(run.reports), run.is_complete)
+        return PipelineResult(run.program, tuple(run.reports), run.is_complete and stop_before is None)
 
     def call(self, exported_program: ExportedProgram) -> ExportedProgramPassResult:
         """Run with the usual settings, as a pass among others."""
@@ -492,6 +503,15 @@ class Pipeline(ExportedProgramPassBase):
         values = self._all_settings(settings)
         stages = self.stages if group is None else (self._stage(group),)
         return [built_pass(one, values, self._source) for one in _editing(stages, values)]
+
+    def _place(self, name: str) -> int:
+        """Return how many stages stand before one that is not part of another."""
+        one = self._stage(name)
+        if one not in self.stages:
+            raise _misuse(
+                f"stage {name!r} of {self.file} is part of another one", expected="a stage of the file itself"
+            )
+        return self.stages.index(one)
 
     def _stage(self, name: str) -> ResolvedStage:
         everything = [one for stage in self.stages for one in stage.walk()]

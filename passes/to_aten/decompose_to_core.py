@@ -659,9 +659,8 @@ def _put_in_place(editor: GraphEditor, node: Node, recording: Recording, tensors
         for item, value in enumerate(step.value) if isinstance(step.value, list | tuple) else ():
             items[number, item] = editor.call(operator.getitem, (call, item), before=node, origins=node, val=value)
     if isinstance(recording.result, list):
+        _reject_lists(node, recording.result)
         for user in list(node.users):
-            if user.target is not operator.getitem:
-                raise WholeGraphNeededError(f"{node.target} has its results used as a list")
             editor.replace(user, resolve(recording.result[user.args[1]]))  # type: ignore[index]
             editor.erase(user)
     else:
@@ -669,6 +668,13 @@ def _put_in_place(editor: GraphEditor, node: Node, recording: Recording, tensors
     editor.erase(node)
     for unused in (*items.values(), *reversed(made)):
         editor.erase_unused(unused)
+
+
+def _reject_lists(node: Node, results: list[Any]) -> None:
+    if any(user.target is not operator.getitem for user in node.users):
+        raise WholeGraphNeededError(f"{node.target} has its results used as a list")
+    if any(isinstance(one, list) for one in results):
+        raise WholeGraphNeededError(f"{node.target} has lists among its results")
 
 
 @dataclass(eq=False)

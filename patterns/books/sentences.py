@@ -165,6 +165,8 @@ CALLED: dict[str, str] = {
     "links": "`links(v)` is the number of calls of a chain.",
     "range": "`range(x)` is what analyses of the whole graph know of the values of a tensor: `lo`, `hi`.",
     "grid": "`grid(x)` is the grid of a quantized value, as the analyses of the graph know it: scale, zero point ...",
+    "elements": "`elements(s)` are the elements of a stored tensor of one dim.",
+    "on_axis": "`on_axis(g, d)` is a grid per channel whose channels are another dim.",
     "attr": "`attr(y, act)` is the attribute of a matched call.",
     "no": "`no(y, act)` holds where a matched call has no such attribute.",
     "scalar": "`scalar(n, dtype)` is a number as a tensor, also one that is known at run time only.",

@@ -71,6 +71,11 @@ def backend_classes_text(name: str) -> str:
     return _beside(name, CLASSES)
 
 
+def bucket_verdicts_text() -> str:
+    """Return what is known of the buckets of `exirkit fuzz --against`."""
+    return _beside(f"{BACKENDS}/buckets", "verdicts")
+
+
 def other_classes_text() -> str:
     """Return the tables of the classes of packages that have no book."""
     return _beside(f"{BACKENDS}/other_packages", CLASSES)

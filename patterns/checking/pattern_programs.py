@@ -235,6 +235,12 @@ class PatternModule(torch.nn.Module):
         self.inputs = [name for name, kind in kinds.items() if kind == "input"]
         self.stored = {name: f"stored_{name}" for name, kind in kinds.items() if kind != "input"}
         self.grids = known_grids(trial.names, self.inputs) if trials.asks_for_grids else {}
+        self.channels: dict[str, list[str]] = {}
+        for name, grid in self.grids.items():
+            parameters = () if grid.axis is None else grid.tensors()
+            self.channels[name] = [f"grid_{name}_{place}" for place in range(len(parameters))]
+            for key, value in zip(self.channels[name], parameters, strict=True):
+                self.register_buffer(key, value)
         for name, attribute in self.stored.items():
             value = trial.names[name]
             if kinds[name] == "parameter":
@@ -255,7 +261,8 @@ class PatternModule(torch.nn.Module):
         names = {key: value for key, value in self.trial.names.items() if key not in named}
         names.update(zip(self.inputs, values, strict=True))
         # A graph knows the grid of what is dequantized in it.
-        names.update({name: from_integers(names[name], grid) for name, grid in self.grids.items()})
+        for name, grid in self.grids.items():
+            names[name] = from_integers(names[name], grid, [getattr(self, one) for one in self.channels[name]])
         names.update({name: getattr(self, attribute) for name, attribute in self.stored.items()})
         for name, length in self.lists.items():
             names[name] = [getattr(self, f"item_{name}_{place}") for place in range(length)]

@@ -24,6 +24,7 @@ from exirkit.patterns.checking.grid_trials import asked_for, equal_fields, with_
 from exirkit.patterns.checking.numeric_agreement import disagreement
 from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape, shapes_of, terms_on_way
 from exirkit.patterns.checking.stored_limits import with_limit
+from exirkit.patterns.functions.grids import Grid, listed_elements
 from exirkit.patterns.functions.ranges import Range, range_of_elements, widest
 from exirkit.patterns.functions.words import tensor_facts
 from exirkit.patterns.matching.compiled_rule import CompiledRule
@@ -463,9 +464,17 @@ class TrialFacts:
             TypeError: It was drawn on none.
         """
         found = GRIDS.of_tensor(x) if isinstance(x, torch.Tensor) else None
-        if found is None:
+        if not isinstance(found, Grid):
             raise TypeError("no grid is known of the tensor")
         return found
+
+    def elements(self, x: Any) -> list[Any]:
+        """Return the elements of a tensor that is known while the program is lowered.
+
+        Raises:
+            TypeError: Its type does not say that it is.
+        """
+        return listed_elements(x if self.is_constant(x) else None)
 
     def target_has(self, capability: str) -> bool:
         """Assume that the target can do it."""

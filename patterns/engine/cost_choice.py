@@ -38,11 +38,16 @@ class Estimate:
     scratch: float
 
 
+Estimates = dict[Any, "Estimate | str"]
+"""Estimates by rule, numbers of its `tune`, and what the site is like; the reason where there is none."""
+
+
 @dataclass(frozen=True)
 class Choice:
-    """A rewrite that was estimated."""
+    """A rewrite that was estimated, and the match that it is of."""
 
     rule: CompiledRule
+    state: State
     tuning: Mapping[str, Any]
     estimate: Estimate
 
@@ -60,35 +65,42 @@ class CostChoice:
         application: Makes them.
         target: What calls cost.
         room: Bytes that a rewrite may use at a node; without it there is no limit.
+        known: Estimates of earlier runs on the same program, to which new ones are added.
     """
 
-    def __init__(self, application: RuleApplication, target: Target, room: Room | None = None) -> None:
+    def __init__(
+        self,
+        application: RuleApplication,
+        target: Target,
+        room: Room | None = None,
+        known: Estimates | None = None,
+    ) -> None:
         self.application = application
         self.target = target
         self.room = room
-        self._known: dict[Any, Estimate | str] = {}
+        self._known = {} if known is None else known
 
     def best(self, rules: Sequence[CompiledRule], node: Node) -> Choice | None:
         """Return the rewrite that gains most, or None if none gains anything or fits."""
         room = math.inf if self.room is None else self.room(node)
         found: list[Choice] = []
         for rule in rules:
+            state = self.application.match(rule, node)
+            if state is None:
+                continue
             for tuning in rule.tunings:
-                estimate = self.estimate(rule, node, tuning)
+                estimate = self.estimate(rule, state, tuning)
                 if not isinstance(estimate, Estimate) or estimate.gained_ns <= 0:
                     break
                 # Later numbers are for less memory, not for less time.
                 if estimate.scratch <= room:
-                    found.append(Choice(rule, tuning, estimate))
+                    found.append(Choice(rule, state, tuning, estimate))
                     break
         # Of equals the first one, so that the order of rules and numbers decides.
         return max(found, key=lambda one: one.estimate.gained_ns, default=None)
 
-    def estimate(self, rule: CompiledRule, node: Node, tuning: Mapping[str, Any]) -> Estimate | str:
-        """Return what a rewrite would bring, or why it is none."""
-        state = self.application.match(rule, node)
-        if state is None:
-            return "no match"
+    def estimate(self, rule: CompiledRule, state: State, tuning: Mapping[str, Any]) -> Estimate | str:
+        """Return what rewriting a match would bring, or why it is not rewritten."""
         key = (rule.id, *tuning.items(), _likeness(state))
         if key not in self._known:
             self._known[key] = self._tried(rule, state, tuning)

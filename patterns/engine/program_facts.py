@@ -33,6 +33,7 @@ from exirkit.ir import (
     value_of,
     widens,
 )
+from exirkit.patterns.functions.grids import Grid, listed_elements
 from exirkit.patterns.functions.ranges import Range, range_of_elements, widest
 from exirkit.patterns.operators.arguments import canonical_arguments, is_remark
 from exirkit.patterns.operators.table import name_of
@@ -427,9 +428,17 @@ class ProgramFacts:
             TypeError: None are known.
         """
         found = self._grids.of(x) if isinstance(x, Node) else None
-        if found is None:
+        if not isinstance(found, Grid):
             raise TypeError("no grid is known of the tensor")
         return found
+
+    def elements(self, x: Any) -> list[Any]:
+        """Return the elements of a stored tensor of one dim.
+
+        Raises:
+            TypeError: They are not known.
+        """
+        return listed_elements(self.value(x) if isinstance(x, Node) else x)
 
     @cached_property
     def _ranges(self) -> InferredValues:

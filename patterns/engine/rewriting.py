@@ -34,7 +34,7 @@ from exirkit.patterns.operators.in_place import calls_by_target, make_functional
 from exirkit.patterns.operators.targets import Target
 from exirkit.patterns.syntax.value_roots import INTERFACE
 
-from .cost_choice import CostChoice, Room
+from .cost_choice import Choice, CostChoice, Estimates, Room
 from .program_facts import ProgramFacts
 
 _LONGEST_CYCLE = 12
@@ -53,6 +53,7 @@ class RewriteOptions:
         options: Values that rules may ask for with `option(...)`.
         target: What the target has and what it costs; rules that choose by cost need it.
         room: Bytes that a rewrite chosen by cost may need at a node; no limit when absent.
+        estimates: What rewrites were found to gain, to be kept between runs on one program and for one target.
         is_strict: A result of another dtype or shape is an error; otherwise the rewrite is undone and noted.
         on_application: Called after every application.
         interface: Rules about inputs and outputs may change what the program takes and gives.
@@ -64,6 +65,7 @@ class RewriteOptions:
     options: Mapping[str, Any] = field(default_factory=dict)
     target: Target | None = None
     room: Room | None = None
+    estimates: Estimates | None = None
     is_strict: bool = False
     on_application: Callable[[Application], None] | None = None
     interface: bool = False
@@ -95,11 +97,10 @@ class RuleEngine:
         # because others are tall.
         # Rules about values of the program have no call at all, and match at the value itself.
         reaches = (self.height if one.reach is None else min(self.height, one.reach) for one in self.rules)
-        self.reaches = tuple(max(1, reach) for reach in reaches)
         self.tree = PredicateTree(
             [
                 Anchored(rule.anchors, rule.pattern.roots[0], rule.forms or {}, rule.variables, rule.guards, reach)
-                for rule, reach in zip(self.rules, self.reaches, strict=True)
+                for rule, reach in zip(self.rules, (max(1, reach) for reach in reaches), strict=True)
             ]
         )
 
@@ -233,7 +234,9 @@ class _Run:
         self.elsewhere = {
             rule.id for rule in engine.rules if rule.pattern.kind == "stored" and rule.rule.graphs != graphs
         }
-        self.costs = None if options.target is None else CostChoice(self.application, options.target, options.room)
+        self.costs = None
+        if options.target is not None:
+            self.costs = CostChoice(self.application, options.target, options.room, options.estimates)
         # How many applications that do not shrink the program lie behind a node, and the last of them.
         self.generation: dict[Node, int] = {}
         self.author: dict[Node, tuple[str, Node | None]] = {}
@@ -278,20 +281,18 @@ class _Run:
             agenda: The nodes, and how many calls away from a change each is.
         """
         changed: dict[Node, int] = {}
-        tree, reaches = self.engine.tree, self.engine.reaches
+        tree, rules = self.engine.tree, self.engine.rules
         composites = self.application.composites
         for node, away in agenda.items():
-            root = None if node._erased else self._root_of(node)
+            root = None if node._erased else self._root_of(node, min(away, changed.get(node, away)))
             if root is None or not is_wanted(node):
                 continue
             # What is found here again is not to be visited a second time in this sweep.
-            again = changed.pop(node, away)
-            if again < away:
-                away = again
+            changed.pop(node, None)
             contenders: list[CompiledRule] = []
             for rank in tree.candidates(node, root, composites):
-                rule = self.engine.rules[rank]
-                if away >= reaches[rank] or rule.id in self.elsewhere:
+                rule = rules[rank]
+                if rule.id in self.elsewhere:
                     continue
                 if rule.rule.choose == "cost":
                     contenders.append(rule)
@@ -307,14 +308,14 @@ class _Run:
                 break
         return changed
 
-    def _root_of(self, node: Node) -> TreeNode | None:
-        """Return where to ask which rules may match at a node; None where none can."""
+    def _root_of(self, node: Node, away: int = 0) -> TreeNode | None:
+        """Return where to ask which rules may match at a node so far from a change; None where none can."""
         if node.op == "call_function":
-            return self.engine.tree.root_of(node.target)
+            return self.engine.tree.root_of(node.target, away)
         if node.op != "placeholder" or not self.visits_inputs:
             return None
         kind = "stored" if self.facts.is_kind(node, "stored") else "input"
-        return self.engine.tree.root_of(kind) if kind in self.kinds else None
+        return self.engine.tree.root_of(kind, away) if kind in self.kinds else None
 
     def _sweep_outputs(self) -> dict[Node, int]:
         """Visit what the program returns until no rule about outputs matches; return the nodes to visit again."""
@@ -333,14 +334,20 @@ class _Run:
     def _try_cheapest(self, rules: Sequence[CompiledRule], node: Node) -> dict[Node, int] | None:
         """Apply the rule that gains most at a node, if one gains anything."""
         choice = None if self.costs is None else self.costs.best(rules, node)
-        return None if choice is None else self._try(choice.rule, node, choice.tuning)
+        return None if choice is None else self._try(choice.rule, node, choice)
 
-    def _try(self, rule: CompiledRule, node: Node, tuning: Mapping[str, Any] | None = None) -> dict[Node, int] | None:
-        """Apply a rule at a node if it matches; return the nodes that may match differently now."""
+    def _try(self, rule: CompiledRule, node: Node, choice: Choice | None = None) -> dict[Node, int] | None:
+        """Apply a rule at a node if it matches; return the nodes that may match differently now.
+
+        Args:
+            rule: The rule.
+            node: The call behind its first root.
+            choice: How it matches, where that is known.
+        """
         statistics = self.report.statistics[rule.id]
         statistics.tried += 1
         started = time.perf_counter()
-        state = self.application.match(rule, node)
+        state = self.application.match(rule, node) if choice is None else choice.state
         if state is None:
             statistics.seconds += time.perf_counter() - started
             return None
@@ -353,7 +360,7 @@ class _Run:
         before = tuple(matched.name for matched in state.nodes)
         mark = None if self.history is None else self.history.mark()
         try:
-            done = self.application.apply(rule, state, tuning=tuning)
+            done = self.application.apply(rule, state, tuning=None if choice is None else choice.tuning)
         except RejectedError as rejected:
             self._reject(rule, node, rejected)
             statistics.seconds += time.perf_counter() - started
@@ -399,9 +406,7 @@ class _Run:
                         following[user] = None
             reached = following
         return {
-            node: away
-            for node, away in dirty.items()
-            if not node._erased and (root := self._root_of(node)) is not None and away < root.reach
+            node: away for node, away in dirty.items() if not node._erased and self._root_of(node, away) is not None
         }
 
     def _note(

@@ -21,7 +21,7 @@ from exirkit.ir import OpOverload, SourceText
 from exirkit.patterns.operators.table import OperatorTable
 from exirkit.patterns.syntax.terms import Call, Operator, Term, walk
 
-from .readers import Found, Reader, Values, recorded
+from .readers import Found, Reader, Screen, Values, recorded
 
 if TYPE_CHECKING:
     from exirkit.patterns.functions.graph import GraphFacts
@@ -150,18 +150,22 @@ class FoundComposites:
             self._read[key] = known
         return known
 
-    def possible(self, node: Node) -> Mapping[int, Sequence[Composite]]:
-        """Return the definitions whose parts are there as far as operators go, by the identity of the operator."""
-        known = self._possible.get(node)
-        if known is None:
-            known = self._possible[node] = self._possible_at(node)
-        return known
+    def possible(self, node: Node, passed: dict[Screen, bool] | None = None) -> Mapping[int, Sequence[Composite]]:
+        """Return the definitions whose parts are there as far as operators go, by the identity of the operator.
 
-    def _possible_at(self, node: Node) -> Mapping[int, Sequence[Composite]]:
+        Args:
+            node: The last call of the parts.
+            passed: Results of quick checks of it so far.
+        """
+        if node not in self._possible:
+            self._possible[node] = self._possible_at(node, passed)
+        return self._possible[node]
+
+    def _possible_at(self, node: Node, passed: dict[Screen, bool] | None) -> Mapping[int, Sequence[Composite]]:
         ordered, tree = _index()
         root = tree.root_of(node.target)
         possible: dict[int, list[Composite]] = {}
-        for rank in () if root is None else tree.candidates(node, root, self):
+        for rank in () if root is None else tree.candidates(node, root, self, passed):
             possible.setdefault(id(ordered[rank].op), []).append(ordered[rank])
         return possible
 

@@ -13,7 +13,7 @@ import torch
 from torch.fx import Node
 
 from exirkit.ir import underlying
-from exirkit.patterns.operators.arguments import argument_of, behind, canonical_arguments, may_pass
+from exirkit.patterns.operators.arguments import argument_of, behind, canonical_arguments, passing_operators
 from exirkit.patterns.syntax.expressions import compare
 
 from .readers import FormReader, Found, Operand
@@ -27,13 +27,14 @@ _PRODUCTS = frozenset(map(id, (_ATEN.mm.default, _ATEN.bmm.default, _ATEN.addmm.
 def _is_of_product(node: Node) -> bool:
     """Whether a call is a product of matrices, or a view of one, perhaps through calls that change nothing."""
     found: Any = node
-    while isinstance(found, Node) and found.op == "call_function":
-        op = underlying(found.target)
-        if id(op) in _PRODUCTS:
+    passing = passing_operators()
+    while type(found) is Node and found.op == "call_function":
+        key = id(underlying(found.target))
+        if key in _PRODUCTS:
             return True
-        if not may_pass(op) or not found.args:
+        if key not in passing or not found._args:
             return False
-        found = found.args[0]
+        found = found._args[0]
     return False
 
 

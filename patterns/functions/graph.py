@@ -65,6 +65,10 @@ class GraphFacts(Protocol):
         """With which parameters the elements of a tensor are quantised without a loss."""
         ...
 
+    def elements(self, x: Any) -> list[Any]:
+        """The elements of a stored tensor of one dim."""
+        ...
+
     def target_has(self, capability: str) -> bool:
         """Whether the target can do something."""
         ...

@@ -26,10 +26,13 @@ from exirkit.patterns.matching.value_checks import (
     Check,
     GuardCheck,
     JointGuard,
+    LengthCheck,
+    LiteralCheck,
     Named,
     guard_check,
     joint_guards,
     literal_check,
+    number_check,
     tensor_check,
 )
 from exirkit.patterns.operators.arguments import (
@@ -64,8 +67,30 @@ Question = tuple[frozenset[Any], frozenset[Any]]
 Asked = dict[Path, "Question | Check | Named"]
 """What one way of matching asks by place: operators of calls, checks of what the pattern does not call, and names."""
 
-Placed = tuple[Path, "Check | JointGuard", tuple[Path, ...]]
-"""The place of the value that a check is about, the check, and the places of further values."""
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placed:
+    """A check of what stands at certain places; rules that ask the same have the same one.
+
+    Attributes:
+        path: The place of the value that it is about.
+        check: The check.
+        others: The places of further values.
+    """
+
+    path: Path
+    check: Check | JointGuard
+    others: tuple[Path, ...] = ()
+
+    def rejects(self, seen: dict[Path, Any]) -> bool:
+        """Whether what stands there is certainly not what is asked for."""
+        path = self.path
+        value = seen[path] if path in seen else _value_at(path, seen)
+        if not self.others:
+            return self.check.rejects(value)
+        further = [seen[one] if one in seen else _value_at(one, seen) for one in self.others]
+        return self.check.rejects(value, *further)
+
 
 Entry = tuple[dict[Path, Question], tuple[Placed, ...], int]
 """Operators that a rule still asks for, its checks, and its rank."""
@@ -92,7 +117,6 @@ class TreeNode:
             the arguments that are read.
         parts: Likewise, by the identity of an operator that is recognized in its parts, of which the call is the last.
         ranks: Ranks of all rules that may be found here; at the root alone.
-        reach: How many calls above a change a rule may match because of it; at the root alone.
     """
 
     path: Path | None = None
@@ -104,7 +128,6 @@ class TreeNode:
     read: tuple[tuple[_Read, TreeNode], ...] = ()
     parts: dict[int, tuple[_Read, TreeNode]] = field(default_factory=dict)
     ranks: frozenset[int] = frozenset()
-    reach: int = 1
 
     def add(self, condition: Screen | _Read, entries: list[Entry]) -> None:
         """Add a tree that is asked under a condition."""
@@ -116,6 +139,10 @@ class TreeNode:
             self.parts[id(condition.forms.op)] = condition, tree
         else:
             self.read += ((condition, tree),)
+
+
+_Roots = dict[int, TreeNode | None]
+"""Where to start, by how far away what has changed is."""
 
 
 @dataclass(frozen=True)
@@ -142,63 +169,95 @@ class Anchored:
 class PredicateTree:
     """Finds the rules that may match at a node.
 
+    Far from a change only rules with tall patterns can match that did not before, so there is a tree for them alone.
+
     Args:
         anchored: For every rule, in order of rank.
+
+    Attributes:
+        reaches: How many calls above a change each rule may match because of it.
     """
 
     def __init__(self, anchored: Sequence[Anchored]) -> None:
-        variants: dict[Any, list[Entry]] = {}
-        further: dict[Any, dict[Screen | _Read, list[Entry]]] = {}
+        self.reaches = tuple(one.reach for one in anchored)
+        self._variants: dict[Any, list[Entry]] = {}
+        self._further: dict[Any, dict[Screen | _Read, list[Entry]]] = {}
+        checks: dict[Any, Placed] = {}
         for rank, rule in enumerate(anchored):
             ways = _Ways(rule)
             for operator in rule.operators or (None,):
                 for condition, asked in ways.starts(rule.root, operator):
-                    made = variants.setdefault(operator, [])
+                    made = self._variants.setdefault(operator, [])
                     if condition is not None:
-                        made = further.setdefault(operator, {}).setdefault(condition, [])
-                    made.append(_entry(asked, rank, ways.joint))
-        anywhere = variants.pop(None, [])
-        self._roots = {operator: _build([*own, *anywhere]) for operator, own in variants.items()}
-        for operator, by_condition in further.items():
-            for condition, own in by_condition.items():
-                self._roots[operator].add(condition, own)
-        self._anywhere = _build(anywhere) if anywhere else None
-        for operator, root in self._roots.items():
-            below = (tree.ranks for _, tree in (*root.screened, *root.read, *root.parts.values()))
-            _limit(root, anchored, frozenset(rank for _, _, rank in (*variants[operator], *anywhere)).union(*below))
-        if self._anywhere is not None:
-            _limit(self._anywhere, anchored, frozenset(rank for _, _, rank in anywhere))
+                        made = self._further.setdefault(operator, {}).setdefault(condition, [])
+                    made.append(_entry(asked, rank, ways.joint, checks))
+        self._anywhere = self._variants.pop(None, [])
+        # Operators that nothing is asked about share what is asked of all calls.
+        self._roots: dict[Any, _Roots] = {operator: {} for operator in self._variants}
+        self._others: _Roots = {}
         # By identity, since torch computes the hash of an operator in Python; the target is kept so that it lives.
-        self._of_target: dict[int, tuple[TreeNode | None, Any]] = {}
+        self._of_target: dict[int, tuple[_Roots, Any, Any]] = {}
 
     @property
     def operators(self) -> frozenset[Any] | None:
         """Operators at which some rule may match; None if that is all."""
-        return None if self._anywhere is not None else frozenset(self._roots)
+        return None if self._anywhere else frozenset(self._roots)
 
-    def root_of(self, target: Any) -> TreeNode | None:
-        """Return where to start for a call of `target`."""
+    def root_of(self, target: Any, away: int = 0) -> TreeNode | None:
+        """Return where to start for a call of `target`; None if no rule can match there.
+
+        Args:
+            target: The target.
+            away: How many calls below it is what has changed; of rules that match near a change alone nothing is asked.
+        """
         known = self._of_target.get(id(target))
         if known is None:
-            known = self._roots.get(underlying(target), self._anywhere), target
+            operator = underlying(target)
+            roots = self._roots.get(operator)
+            known = (self._others, None, target) if roots is None else (roots, operator, target)
             self._of_target[id(target)] = known
-        return known[0]
+        roots = known[0]
+        if away not in roots:
+            roots[away] = self._root(known[1], away)
+        return roots[away]
 
-    def candidates(self, node: Node, root: TreeNode, composites: FoundComposites | None = None) -> Sequence[int]:
+    def _root(self, operator: Any, away: int) -> TreeNode | None:
+        """Build the tree of the rules about an operator that may match so far from a change."""
+
+        def near(entries: Sequence[Entry]) -> list[Entry]:
+            return [one for one in entries if self.reaches[one[2]] > away]
+
+        entries = near([*self._variants.get(operator, ()), *self._anywhere])
+        further = {condition: near(own) for condition, own in self._further.get(operator, {}).items()}
+        further = {condition: own for condition, own in further.items() if own}
+        if not entries and not further:
+            return None
+        root = _build(entries)
+        root.ranks = frozenset(rank for own in (entries, *further.values()) for _, _, rank in own)
+        for condition, own in further.items():
+            root.add(condition, own)
+        return root
+
+    def candidates(
+        self,
+        node: Node,
+        root: TreeNode,
+        composites: FoundComposites | None = None,
+        passed: dict[Screen, bool] | None = None,
+    ) -> Sequence[int]:
         """Return the ranks of the rules that may match at a call, lowest first.
 
         Args:
             node: The call.
             root: Where to start.
             composites: Operators that are recognized in their parts; without it, any may be.
+            passed: Results of quick checks of the call, to which others are added.
         """
-        trees = [root]
-        for screen, tree in root.screened:
-            if screen(node):
-                trees.append(tree)
+        passed = {} if passed is None else passed
+        trees = [root, *_screened(node, root, passed)] if root.screened else [root]
         read = root.read
         if root.parts:
-            possible = root.parts if composites is None else composites.possible(node)
+            possible = root.parts if composites is None else composites.possible(node, passed)
             read = (*read, *(root.parts[key] for key in possible if key in root.parts))
         if root.path is None and len(trees) == 1 and not root.checked and not read:
             return root.rules
@@ -209,16 +268,19 @@ class PredicateTree:
                 continue
             if composites is None:
                 found |= tree.ranks
-                continue
-            for arguments in condition.arguments(node, composites):
-                _ask([tree], {(): node, **arguments}, found)
+            elif condition.may_read(node, passed):
+                for arguments in condition.arguments(node, composites):
+                    _ask([tree], {(): node, **arguments}, found)
         return sorted(found) if found else ()
 
 
-def _limit(root: TreeNode, anchored: Sequence[Anchored], ranks: frozenset[int]) -> None:
-    """Note which rules may be found below a root, and how far from a change they may match."""
-    root.ranks = ranks
-    root.reach = max(anchored[rank].reach for rank in ranks)
+def _screened(node: Node, root: TreeNode, passed: dict[Screen, bool]) -> Iterator[TreeNode]:
+    """Yield the trees under quick looks that a call passes; what each shows is noted."""
+    for screen, tree in root.screened:
+        if screen not in passed:
+            passed[screen] = screen(node)
+        if passed[screen]:
+            yield tree
 
 
 def _ask(pending: list[TreeNode], seen: dict[Path, Any], found: set[int]) -> None:
@@ -230,14 +292,14 @@ def _ask(pending: list[TreeNode], seen: dict[Path, Any], found: set[int]) -> Non
         found: Ranks of the rules found so far.
     """
     passing = passing_operators()
+    rejected: dict[Placed, bool] = {}
     while pending:
         one: TreeNode | None = pending.pop()
         while one is not None:
             if one.rules:
                 found.update(one.rules)
-            for rank, checks in one.checked:
-                if rank not in found and not _fails(checks, seen):
-                    found.add(rank)
+            if one.checked:
+                _add_passing(one.checked, seen, rejected, found)
             path = one.path
             if path is None:
                 break
@@ -253,6 +315,25 @@ def _ask(pending: list[TreeNode], seen: dict[Path, Any], found: set[int]) -> Non
             one = one.otherwise
 
 
+def _add_passing(
+    checked: tuple[tuple[int, tuple[Placed, ...]], ...],
+    seen: dict[Path, Any],
+    rejected: dict[Placed, bool],
+    found: set[int],
+) -> None:
+    """Add the ranks of rules of which no check rejects anything; each check is asked once."""
+    for rank, checks in checked:
+        if rank in found:
+            continue
+        for check in checks:
+            if check not in rejected:
+                rejected[check] = check.rejects(seen)
+            if rejected[check]:
+                break
+        else:
+            found.add(rank)
+
+
 def _following(one: TreeNode, values: _Several) -> list[TreeNode]:
     """Return what follows for any of several values, each once."""
     passing = passing_operators()
@@ -265,19 +346,6 @@ def _following(one: TreeNode, values: _Several) -> list[TreeNode]:
                 found[id(one.by_operator[key])] = one.by_operator[key]
             value = source_of(value) if key in passing else None
     return list(found.values())
-
-
-def _fails(checks: tuple[Placed, ...], seen: dict[Path, Any]) -> bool:
-    """Whether a check rejects what stands at its place."""
-    for path, check, others in checks:
-        value = seen[path] if path in seen else _value_at(path, seen)
-        if others:
-            further = [seen[one] if one in seen else _value_at(one, seen) for one in others]
-            if check.rejects(value, *further):
-                return True
-        elif check.rejects(value):
-            return True
-    return False
 
 
 def _value_at(path: Path, seen: dict[Path, Any]) -> Any:
@@ -329,7 +397,7 @@ def _build(variants: list[Entry]) -> TreeNode:
             # What is read as a call of another operator has its arguments elsewhere.
             outside = (
                 {key: value for key, value in questions.items() if key[: len(path)] != path},
-                tuple(one for one in checks if all(place[: len(path)] != path for place in (one[0], *one[2]))),
+                tuple(one for one in checks if all(place[: len(path)] != path for place in (one.path, *one.others))),
                 rank,
             )
             for operators, entry in ((alike, rest), (unlike, outside)):
@@ -356,11 +424,27 @@ class _Read:
         forms: Other forms of the operator.
         met: Operator of the call.
         is_composed: The call is the last one of the parts of the operator.
+        screen: A quick look, False for calls that cannot be read so.
     """
 
     forms: Forms
     met: Operator
     is_composed: bool
+    screen: Screen | None
+
+    def may_read(self, node: Node, passed: dict[Screen, bool]) -> bool:
+        """Whether a quick look does not exclude it.
+
+        Args:
+            node: The call.
+            passed: Results of quick checks of it so far.
+        """
+        screen = self.screen
+        if screen is None:
+            return True
+        if screen not in passed:
+            passed[screen] = screen(node)
+        return passed[screen]
 
     def arguments(self, node: Node, composites: FoundComposites) -> Iterator[dict[Path, Any]]:
         """Yield the arguments in each reading of a call, by their place."""
@@ -374,7 +458,7 @@ def _read(op: Operator, met: Operator, is_composed: bool) -> _Read:
     """Return the condition that rules about an operator share."""
     forms = forms_of(op)
     assert forms is not None, "it is read in another form"
-    return _Read(forms, met, is_composed)
+    return _Read(forms, met, is_composed, None if is_composed else forms.screen(met))
 
 
 _Start = tuple["Screen | _Read | None", Asked]
@@ -385,19 +469,32 @@ _LITERALS, _GUARDS, _NAME = "$literals", "$guards", "$name"
 """Steps from a value to what else is asked of the value itself."""
 
 
-def _entry(asked: Asked, rank: int, joint: Sequence[JointGuard]) -> Entry:
+def _entry(asked: Asked, rank: int, joint: Sequence[JointGuard], known: dict[Any, Placed]) -> Entry:
+    """Return what one way of matching asks.
+
+    Args:
+        asked: By place.
+        rank: Of the rule.
+        joint: Its conditions on several names.
+        known: Checks of all rules, to which new ones are added.
+    """
     questions = {path: one for path, one in asked.items() if isinstance(one, tuple)}
     checks: list[Placed] = []
     places: dict[str, Path] = {}
+
+    def add(path: Path, check: Check | JointGuard, others: tuple[Path, ...] = ()) -> None:
+        said = check.said if isinstance(check, LiteralCheck) else check
+        checks.append(known.setdefault((path, said, others), Placed(path, check, others)))
+
     for path, one in asked.items():
         if isinstance(one, Named):
             places[one.name] = path[:-1]
         elif not isinstance(one, tuple):
-            checks.append((path[:-1] if path and path[-1] in (_LITERALS, _GUARDS) else path, one, ()))
+            add(path[:-1] if path and path[-1] in (_LITERALS, _GUARDS) else path, one)
     for guard in joint:
         if all(name in places for name in guard.names):
             first, *others = (places[name] for name in guard.names)
-            checks.append((first, guard, tuple(others)))
+            add(first, guard, tuple(others))
     return questions, tuple(checks), rank
 
 
@@ -411,6 +508,7 @@ class _Ways:
                 check
                 for check in (
                     tensor_check(name, rule.variables),
+                    number_check(name, rule.variables),
                     guard_check(name, rule.variables, rule.guards),
                 )
                 if check is not None
@@ -567,7 +665,9 @@ class _Ways:
 
         places = [index for index, item in enumerate(term.items) if isinstance(item, Splat)]
         limit = places[0] if places else len(term.items)
-        yield from _combined([list(self._of(item, (*path, index))) for index, item in enumerate(term.items[:limit])])
+        length: Asked = {path: LengthCheck(len(term.items) - len(places), is_open=bool(places))}
+        for asked in _combined([list(self._of(item, (*path, index))) for index, item in enumerate(term.items[:limit])]):
+            yield {**length, **asked}
 
     def _of_family(self, term: OperatorCall, operator: Any) -> Iterator[Asked]:
         """Yield what is asked of the arguments of a call of one operator of a family."""

@@ -9,6 +9,7 @@ import ast
 import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from exirkit.patterns.syntax.terms import Call
 from exirkit.patterns.types.scalars import FloatVariable, IntVariable, ScalarVariable
 from exirkit.patterns.types.sizes import BroadcastDim, Number, SequenceDim, SizeDim
 from exirkit.patterns.types.tensors import TensorVariable
+from exirkit.patterns.types.variable import admit
 
 _EXACT = 1 << 53
 
@@ -51,7 +53,7 @@ class TensorCheck:
             return False
         if self.dtypes is not None and recorded.dtype not in self.dtypes:
             return True
-        rank = recorded.dim()
+        rank = recorded.ndim
         if rank < self.least or (self.most is not None and rank > self.most):
             return True
         for dim, wanted in self.sizes:
@@ -71,12 +73,57 @@ class LiteralCheck:
 
     literals: Sequence[tuple[str, Any, bool]]
 
+    @property
+    def said(self) -> tuple[Any, ...]:
+        """What is asked, which is equal for checks that ask the same."""
+        return tuple((name, type(value), repr(value), is_dim) for name, value, is_dim in self.literals)
+
     def rejects(self, value: Any) -> bool:
         """Whether one of the literals is certainly another one."""
         call = behind(value) if type(value) is Node else None
         if call is None or call.op != "call_function":
             return False
         return differs(self.literals, canonical_arguments(call))
+
+
+@dataclass(frozen=True)
+class LengthCheck:
+    """What a list of terms asks of an argument.
+
+    Attributes:
+        least: Fewest elements.
+        is_open: Whether there may be more.
+    """
+
+    least: int
+    is_open: bool
+
+    def rejects(self, value: Any) -> bool:
+        """Whether it is a list that certainly has another length."""
+        if type(value) is not list:
+            return False
+        return len(value) < self.least or (not self.is_open and len(value) != self.least)
+
+
+@dataclass(frozen=True)
+class NumberCheck:
+    """What the bounds of a variable for a number ask of an argument.
+
+    Attributes:
+        variable: The variable.
+    """
+
+    variable: FloatVariable | ScalarVariable
+
+    def rejects(self, value: Any) -> bool:
+        """Whether it is a number that is certainly out of bounds, whichever type it is matched as."""
+        return type(value) in (int, float) and not _may_be(self.variable, value, str(value))
+
+
+@lru_cache(maxsize=4096)
+def _may_be(variable: FloatVariable | ScalarVariable, value: float, written: str) -> bool:
+    """Whether a number is within bounds; `written` tells equal ones of different types apart."""
+    return any(True for one in _read(value) for _ in admit(variable, one, {}))
 
 
 _MOST_KNOWN = 1024
@@ -123,10 +170,13 @@ class KnownGuard:
         made: list[Any] = []
         for value, is_other in zip(values, self._others, strict=True):
             if type(value) is Node:
+                if is_other:
+                    return None
                 recorded = value.meta["val"]
                 shape = tuple(recorded.shape)
-                if is_other or any(type(size) is not int for size in shape):
-                    return None
+                for size in shape:
+                    if type(size) is not int:
+                        return None
                 made += (recorded.dtype, shape)
             else:
                 # Zeros of both signs are equal, and conditions may differ for them.
@@ -167,8 +217,11 @@ class GuardCheck:
     def rejects(self, value: Any) -> bool:
         """Whether a condition certainly does not hold."""
         if self.is_tensor:
-            is_known = type(value) is Node and isinstance(value.meta.get("val"), torch.Tensor)
-            return is_known and any(guard.fails(value) for guard in self.guards)
+            if type(value) is Node and isinstance(value.meta.get("val"), torch.Tensor):
+                for guard in self.guards:
+                    if guard.fails(value):
+                        return True
+            return False
         if type(value) not in (int, float):
             return False
         return any(all(guard.fails(one) for one in _read(value)) for guard in self.guards)
@@ -206,9 +259,13 @@ class JointGuard:
             if type(value) is Node:
                 if not isinstance(value.meta.get("val"), torch.Tensor):
                     return False
-            elif type(value) is not list or any(type(one) is not int for one in value):
+            elif type(value) is not list or not _are_ints(value):
                 return False
         return self.guard.fails(*values)
+
+
+def _are_ints(values: list[Any]) -> bool:
+    return {int}.issuperset(map(type, values))
 
 
 def _read(value: float) -> list[float]:
@@ -218,7 +275,7 @@ def _read(value: float) -> list[float]:
     return [value, int(value)] if value.is_integer() else [value]
 
 
-Check = TensorCheck | LiteralCheck | GuardCheck
+Check = TensorCheck | LiteralCheck | LengthCheck | NumberCheck | GuardCheck
 
 
 def tensor_check(name: str, variables: Mapping[str, Any]) -> TensorCheck | None:
@@ -241,6 +298,14 @@ def tensor_check(name: str, variables: Mapping[str, Any]) -> TensorCheck | None:
         (at, dim.size.value) for at, dim in written if isinstance(dim, SizeDim) and isinstance(dim.size, Number)
     )
     return TensorCheck(dtypes, count, None if any(is_open) else len(dims), sizes)
+
+
+def number_check(name: str, variables: Mapping[str, Any]) -> NumberCheck | None:
+    """Return what the bounds of a number ask, or None if there are none."""
+    variable = variables.get(name)
+    if not isinstance(variable, FloatVariable | ScalarVariable) or (variable.low is None and variable.high is None):
+        return None
+    return NumberCheck(variable)
 
 
 def guard_check(name: str, variables: Mapping[str, Any], guards: Sequence[CompiledGuard]) -> GuardCheck | None:

@@ -194,10 +194,11 @@ _CACHE: weakref.WeakKeyDictionary[Node, tuple[Any, Any, Any, Arguments]] = weakr
 def canonical_arguments(node: Node) -> Arguments:
     """Return the view of a call."""
     known = _CACHE.get(node)
-    if known is not None and known[0] is node.target and known[1] is node.args and known[2] is node.kwargs:
+    # FX replaces arguments as a whole. Its properties for them are slow, and this is asked very often.
+    if known is not None and known[0] is node.target and known[1] is node._args and known[2] is node._kwargs:
         return known[3]
     made = _view(node)
-    _CACHE[node] = (node.target, node.args, node.kwargs, made)
+    _CACHE[node] = (node.target, node._args, node._kwargs, made)
     return made
 
 
@@ -218,13 +219,11 @@ def normalized_arguments(node: Node) -> dict[str, Any]:
 
 def argument_of(node: Node, name: str) -> Any:
     """Return one argument of a call as in its view; what is a node is found without making the view."""
-    op = underlying(node.target)
-    plan = _PLANS.get(id(op))
-    if plan is not None:
-        index, args = plan.places.get(name), node.args
-        value = args[index] if index is not None and index < len(args) else None
-        if type(value) is Node:
-            return value
+    key, args = id(underlying(node.target)), node._args
+    if key in _PLANS:
+        places = _PLANS[key].places
+        if name in places and places[name] < len(args) and type(args[places[name]]) is Node:
+            return args[places[name]]
     return canonical_arguments(node).get(name)
 
 
@@ -515,24 +514,37 @@ _ASSERTS = frozenset({"aten::_assert_tensor_metadata"})
 
 def source_of(node: Node) -> Node | None:
     """Return the value that a call gives back as it is, or None if it may change something."""
-    check = _checks().get(id(underlying(node.target))) if node.op == "call_function" else None
-    source = node.args[0] if check is not None and node.args else None
-    if check is None or not isinstance(source, Node) or not check(node):
+    key = id(underlying(node.target)) if node.op == "call_function" else 0
+    source = node._args[0] if key in passing_operators() and node._args else None
+    if type(source) is not Node or not _checks()[key](node):
         return None
     old, new = source.meta.get("val"), node.meta.get("val")
     if not isinstance(old, torch.Tensor) or not isinstance(new, torch.Tensor) or old.dtype != new.dtype:
         return None
-    is_same = old.dim() == new.dim() and compare("==", list(old.shape), list(new.shape)) is True
-    return source if is_same else None
+    return source if _are_equal(old.shape, new.shape) else None
+
+
+def _are_equal(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Whether sizes are certainly the same."""
+    if len(one) != len(other):
+        return False
+    for left, right in zip(one, other, strict=True):
+        if type(left) is not int or type(right) is not int:
+            return compare("==", list(one), list(other)) is True
+        if left != right:
+            return False
+    return True
 
 
 def behind(node: Node) -> Node:
     """Return the value behind all calls that give back what they were given."""
-    while True:
+    passing = passing_operators()
+    while node.op == "call_function" and id(underlying(node.target)) in passing:
         source = source_of(node)
         if source is None:
-            return node
+            break
         node = source
+    return node
 
 
 def may_pass(op: Operator) -> bool:

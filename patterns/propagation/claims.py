@@ -83,6 +83,9 @@ class ClaimTrial:
         if row is not self.row:
             self.left["a call that the row leaves to another one"] += 1
             return False
+        if all(fact is None for fact in facts):
+            self.left["a call of which nothing follows"] += 1
+            return False
         for at, (fact, one) in enumerate(zip(facts, results, strict=True)):
             problem = domain.problem(fact, one)
             if problem is not None:

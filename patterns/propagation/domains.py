@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 
-from exirkit.patterns.functions.grids import Grid, dequantised, quantised
+from exirkit.patterns.functions.grids import Elements, Grid, dequantised, elements_of, quantised
 from exirkit.patterns.functions.ranges import (
     Range,
     as_range,
@@ -169,8 +170,18 @@ def _integers(tensor: torch.Tensor, rng: random.Random, generator: torch.Generat
     return numbers.clamp(min=0) if rng.random() < 0.5 else numbers
 
 
+def _channels(few: Sequence[Any], count: int, rng: random.Random) -> list[Any]:
+    """Return parameters of channels: often in turn, so that tensors share them."""
+    if rng.random() < 0.6:
+        return [few[at % len(few)] for at in range(count)]
+    return [rng.choice(few) for _ in range(count)]
+
+
 class Grids:
-    """With which parameters all elements are quantised without a loss; None where none are known."""
+    """With which parameters all elements are quantised without a loss; None where none are known.
+
+    Of stored tensors of one dim the elements are known: they may be the scales of channels.
+    """
 
     word = "grid"
 
@@ -178,10 +189,10 @@ class Grids:
         """Return nothing."""
         return
 
-    def of_tensor(self, tensor: torch.Tensor) -> Grid | None:
-        """Return what a trial has drawn a tensor with."""
+    def of_tensor(self, tensor: torch.Tensor) -> Grid | Elements | None:
+        """Return what a trial has drawn a tensor with, or the elements of one with one dim."""
         found: Grid | None = getattr(tensor, _DRAWN, None)
-        return found
+        return elements_of(tensor) if found is None else found
 
     def of_result(self, written: Any, value: torch.Tensor, *, may_be_nan: bool) -> Grid | None:
         """Return a grid as it is; integers have none."""
@@ -189,11 +200,13 @@ class Grids:
             raise TypeError(f"a grid or none is needed here, not {type(written).__name__}")
         return written if value.dtype.is_floating_point else None
 
-    def joined(self, one: Grid | None, other: Grid | None) -> Grid | None:
+    def joined(self, one: Grid | Elements | None, other: Grid | Elements | None) -> Grid | Elements | None:
         """Return the grid if both are one."""
         return one if one == other else None
 
-    def widened(self, before: Grid | None, after: Grid | None, value: torch.Tensor) -> Grid | None:
+    def widened(
+        self, before: Grid | Elements | None, after: Grid | Elements | None, value: torch.Tensor
+    ) -> Grid | Elements | None:
         """Return the grid if both are one."""
         return self.joined(before, after)
 
@@ -207,20 +220,28 @@ class Grids:
             return tensor
         scale, zero, (ints, lo, hi) = rng.choice((0.25, 0.0123)), rng.choice((0, 3)), rng.choice(_INTEGERS)
         grid = Grid(scale, zero, lo, hi, ints)
+        if tensor.numel() and tensor.dim() and rng.random() < 0.4:
+            axis = rng.randrange(tensor.dim())
+            scales, zeros = (_channels(few, tensor.shape[axis], rng) for few in _OF_CHANNELS)
+            grid = Grid(tuple(torch.tensor(scales).tolist()), tuple(zeros), lo, hi, ints, axis)
         generator = torch.Generator().manual_seed(rng.getrandbits(32))
         numbers = torch.randint(lo, hi + 1, tensor.shape, generator=generator)
         made = dequantised(numbers, grid, tensor.dtype)
         setattr(made, _DRAWN, grid)
         return made
 
-    def weaker(self, fact: Grid | None, value: torch.Tensor, rng: random.Random) -> Grid | None:
+    def weaker(self, fact: Any, value: torch.Tensor, rng: random.Random) -> Any:
         """Return the grid, or none."""
         return fact if rng.random() < 0.9 else None
 
-    def problem(self, fact: Grid | None, tensor: torch.Tensor) -> str | None:
+    def problem(self, fact: Any, tensor: torch.Tensor) -> str | None:
         """Return which element is beside the grid."""
         if fact is None or not tensor.numel():
             return None
+        if isinstance(fact, Elements):
+            return None if fact == elements_of(tensor) else "it has other elements"
+        if not fact.fits(tensor):
+            return f"a tensor of sizes {list(tensor.shape)} does not have the channels of the grid {fact.text()}"
         back = dequantised(quantised(tensor, fact), fact, tensor.dtype)
         wrong = (back != tensor).flatten()
         if not bool(wrong.any()):
@@ -228,13 +249,14 @@ class Grids:
         place = int(wrong.nonzero()[0, 0])
         return f"{float(tensor.flatten()[place])!r} is not a number of the grid {fact.text()}"
 
-    def text(self, fact: Grid | None) -> str:
+    def text(self, fact: Grid | Elements | None) -> str:
         """Return `int8 -128..127, scale 0.25, zero 3`."""
         return "of no known grid" if fact is None else fact.text()
 
 
 _DRAWN = "_drawn_on_grid"
 GRIDS = Grids()
+_OF_CHANNELS: tuple[Any, ...] = ((0.25, 0.0123), (0, 3))
 _INTEGERS = ((torch.int8, -128, 127), (torch.int8, -128, 127), (torch.uint8, 0, 255))
 
 

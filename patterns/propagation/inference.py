@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 
 from exirkit.ir import Diagnostic, ModelError, SourceText, YamlPath, YamlSource, is_static, value_of
+from exirkit.patterns.functions.grids import Elements, Grid
 from exirkit.patterns.operators.table import name_of
 from exirkit.patterns.syntax.constant_names import FACTS
 from exirkit.patterns.syntax.expressions import ExpressionError
@@ -20,6 +22,8 @@ from .domains import DOMAINS, Constant, Domain
 from .draws import FAILURES
 from .fitting import called, slots_of, with_tensors
 from .model import ClaimRow, InferenceModel
+
+_READ = re.compile(r"\belements\(\s*(\w+)\s*\)")
 
 
 class Answers:
@@ -53,9 +57,20 @@ class Answers:
             TypeError: None is known.
         """
         found = self.value_range(x)
-        if found is None:
+        if not isinstance(found, Grid):
             raise TypeError("no grid is known of the tensor")
         return found
+
+    def elements(self, x: Any) -> list[Any]:
+        """Return the elements of a stored tensor.
+
+        Raises:
+            TypeError: They are not known.
+        """
+        found = self.value_range(x)
+        if not isinstance(found, Elements):
+            raise TypeError("the elements of the tensor are not known")
+        return list(found.numbers)
 
 
 @dataclass(frozen=True)
@@ -117,6 +132,11 @@ class Inference:
     def elements(self) -> None:
         """Nothing: trials of claims make elements of all calls, drawn as they may be."""
         return None
+
+    def reads_elements(self, op: Operator) -> set[str]:
+        """Return the arguments of which rows ask for each element, as for the scales of channels."""
+        texts = (one.text.value for row in self.rows_of.get(op, ()) for one in (*row.where, *row.result))
+        return {name for text in texts for name in _READ.findall(text)}
 
     def covers(self, x: Any) -> bool:
         """Whether something can be known of a tensor."""

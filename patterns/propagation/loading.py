@@ -1,4 +1,4 @@
-"""Analyses of a whole graph from files: those that choose values, and those that infer them."""
+"""Analyses of a whole graph from files: that choose values, infer them, demand, or note what is known."""
 
 from __future__ import annotations
 
@@ -9,8 +9,13 @@ from pathlib import Path
 from exirkit.ir import DocumentCodes, ModelError, did_you_mean, read_source, read_text, validated
 
 from .declaration import Propagation, compile_propagation
+from .demands import Demands, compile_demands
 from .inference import Inference, compile_inference
-from .model import InferenceModel, PropagationModel
+from .model import DemandModel, InferenceModel, NoteModel, PropagationModel
+from .noting import Notes, compile_notes
+
+Analysis = Propagation | Inference | Demands | Notes
+"""Any of what a file can declare."""
 
 SHIPPED = "propagations"
 ELEMENT_RANGES = "ranges.elements"
@@ -29,12 +34,12 @@ def shipped_propagations() -> tuple[str, ...]:
 
 
 @cache
-def _shipped(name: str) -> Propagation | Inference:
+def _shipped(name: str) -> Analysis:
     resource = files("exirkit.patterns").joinpath(SHIPPED, f"{name}.yaml")
     return parse_analysis(resource.read_text(encoding="utf-8"), f"{SHIPPED}/{name}.yaml")
 
 
-def load_analysis(path: str | Path) -> Propagation | Inference:
+def load_analysis(path: str | Path) -> Analysis:
     """Read an analysis of a whole graph.
 
     Args:
@@ -49,7 +54,7 @@ def load_analysis(path: str | Path) -> Propagation | Inference:
     return parse_analysis(read_text(path, "EK290"), str(path))
 
 
-def parse_analysis(text: str, file: str = "<propagation>") -> Propagation | Inference:
+def parse_analysis(text: str, file: str = "<propagation>") -> Analysis:
     """Read an analysis from text; what is wrong beyond its form is in `found`.
 
     Raises:
@@ -59,6 +64,12 @@ def parse_analysis(text: str, file: str = "<propagation>") -> Propagation | Infe
     # A kind of facts is named by one word, values are a list or have constants.
     if isinstance(source.data, dict) and isinstance(source.data.get("values"), str):
         return compile_inference(validated(InferenceModel, source.data, source, _CODES.form), source)
+    if isinstance(source.data, dict) and "demands" in source.data:
+        return compile_demands(validated(DemandModel, source.data, source, _CODES.form), source)
+    if isinstance(source.data, dict) and "write" in source.data:
+        notes = compile_notes(validated(NoteModel, source.data, source, _CODES.form), source)
+        notes.uses = _used(notes, notes.model.uses)
+        return notes
     made = compile_propagation(validated(PropagationModel, source.data, source, _CODES.form), source)
     if made.model.uses is not None:
         made.uses = _used(made, made.model.uses)
@@ -98,13 +109,13 @@ def load_inference(path: str | Path) -> Inference:
         OSError: It cannot be read.
     """
     made = load_analysis(path)
-    if isinstance(made, Propagation):
-        message = f"{made.model.id} chooses values, and infers nothing"
-        raise ModelError([made.source.text(("values",)).diagnostic("EK249", message)])
+    if not isinstance(made, Inference):
+        does = {Propagation: "chooses values", Demands: "says what is needed", Notes: "notes what is known"}[type(made)]
+        raise ModelError([made.source.key(("id",)).diagnostic("EK249", f"{made.model.id} {does}, and infers nothing")])
     return made
 
 
-def _used(made: Propagation, name: str) -> Inference | None:
+def _used(made: Propagation | Notes, name: str) -> Inference | None:
     """Return the analysis that a propagation asks; None, and a note of what is wrong, if there is none."""
     text = made.source.text(("uses",))
     try:
@@ -118,9 +129,10 @@ def _used(made: Propagation, name: str) -> Inference | None:
     return inference
 
 
-def _that_chooses(made: Propagation | Inference) -> Propagation:
-    if isinstance(made, Inference):
-        message = f"{made.model.id} infers what is known of tensors, and chooses nothing"
-        hint = "rules ask for it; `exirkit propagation explain` shows it"
-        raise ModelError([made.source.text(("values",)).diagnostic("EK249", message, hint=hint)])
-    return made
+def _that_chooses(made: Analysis) -> Propagation:
+    if isinstance(made, Propagation):
+        return made
+    hint = "rules ask for it; `exirkit propagation explain` shows it" if isinstance(made, Inference) else None
+    does = "infers what is known of tensors" if isinstance(made, Inference) else "says something else of tensors"
+    text = made.source.text(("values",)) if isinstance(made, Inference) else made.source.key(("id",))
+    raise ModelError([text.diagnostic("EK249", f"{made.model.id} {does}, and chooses nothing", hint=hint)])

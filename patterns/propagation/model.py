@@ -194,18 +194,139 @@ class InferenceModel(Strict):
     draw: dict[OperatorName, Draw] = Field(default_factory=dict)
 
 
+class NeedRow(Strict):
+    """What one kind of call needs of its arguments, given what is needed of its result; the first row that fits counts.
+
+    A row is a claim that checks try: with its arguments cut to what the row says, the call gives what is needed.
+
+    Attributes:
+        ops: Operators.
+        family: Families of operators, such as `views`.
+        where: Conditions over the arguments, by the names that the schema has for them, `result` and `need`; calls for
+            which one does not hold are left to the next row.
+        needs: What is needed of tensor arguments, over the same names; arguments that are not named are needed as they
+            are.
+    """
+
+    ops: tuple[OperatorName, ...] = ()
+    family: tuple[str, ...] = ()
+    where: tuple[ExpressionText, ...] = ()
+    needs: dict[Name, ExpressionText] = Field(min_length=1)
+
+    @field_validator("ops", "family", "where", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _names_operators(self) -> NeedRow:
+        if not self.ops and not self.family:
+            raise ValueError("a row names operators (`ops`) or families of them (`family`)")
+        return self
+
+
+class ShorterCall(Strict):
+    """What a call can be replaced by where not all of its result is needed.
+
+    Attributes:
+        ops: Operators with one result.
+        where: Conditions over the arguments, `result` and `need`.
+        call: Program that gives the same, as far as it is needed.
+    """
+
+    ops: tuple[OperatorName, ...] = Field(min_length=1)
+    where: tuple[ExpressionText, ...] = ()
+    call: ProgramText
+
+    @field_validator("ops", "where", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+
+class DemandModel(Strict):
+    """An analysis of the whole graph: what users need of the elements of every tensor, from the results backwards.
+
+    Attributes:
+        propagation: Version of the format.
+        id: Name of the analysis.
+        doc: What it is for.
+        demands: What is needed: `ranges`, numbers between limits, where those beyond may as well be the limits.
+        widen: How often what a loop needs may grow before it has no end in the direction in which it grows.
+        ops: Operators that rows may call, with their definitions, as in rule books.
+        transfer: What calls need. Calls without a row need their arguments as they are.
+        shorten: What calls can be replaced by.
+        draw: How trials make calls of an operator, where schema and types do not say enough.
+    """
+
+    propagation: Literal[1]
+    id: Annotated[str, Field(pattern=r"^[a-z][a-z0-9.-]*$", max_length=100)]
+    doc: str | None = None
+    demands: Literal["ranges"]
+    widen: Annotated[int, Field(ge=1, le=100)] = 3
+    ops: dict[OperatorName, OperatorDefinition] = Field(default_factory=dict)
+    transfer: tuple[NeedRow, ...] = Field(min_length=1)
+    shorten: tuple[ShorterCall, ...] = ()
+    draw: dict[OperatorName, Draw] = Field(default_factory=dict)
+
+
+class WrittenAttribute(Strict):
+    """What is noted on calls.
+
+    Attributes:
+        attribute: Name, as rules declare it under `attributes`.
+        key: Entry of `node.meta`; the name where it is left out.
+        fields: Its fields: expressions over `x`, the result of the call. Where one has no value, nothing is noted.
+    """
+
+    attribute: Name
+    key: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+    fields: dict[Name, ExpressionText] = Field(min_length=1)
+
+
+class NoteModel(Strict):
+    """What an analysis knows, noted on the calls of a program as an attribute.
+
+    Attributes:
+        propagation: Version of the format.
+        id: Name.
+        doc: What it is for.
+        uses: Analysis that infers what the fields ask: its name, or its file.
+        of: Which calls: a condition over `x`.
+        write: The attribute.
+    """
+
+    propagation: Literal[1]
+    id: Annotated[str, Field(pattern=r"^[a-z][a-z0-9.-]*$", max_length=100)]
+    doc: str | None = None
+    uses: str
+    of: ExpressionText | None = None
+    write: WrittenAttribute
+
+
 def propagation_schema() -> dict[str, Any]:
-    """Return the JSON Schema of propagations: of those that choose values, and of those that infer them."""
-    chosen, inferred = _chosen_schema(), _inferred_schema()
-    shared = {**chosen.pop("$defs"), **inferred.pop("$defs")}
-    head: dict[str, Any] = {key: chosen.pop(key) for key in ("$schema", "title") if key in chosen}
-    for key in ("$schema", "title"):
-        inferred.pop(key, None)
-    return {**head, "anyOf": [chosen, inferred], "$defs": dict(sorted(shared.items()))}
+    """Return the JSON Schema of propagations: those that choose values, infer, demand, and note what is known."""
+    kinds = [_chosen_schema(), _inferred_schema(), _demanded_schema(), document_schema(NoteModel, _TITLE)]
+    shared = {name: one for kind in kinds for name, one in kind.pop("$defs").items()}
+    head: dict[str, Any] = {key: kinds[0][key] for key in ("$schema", "title") if key in kinds[0]}
+    parts = [{key: one for key, one in kind.items() if key not in head} for kind in kinds]
+    return {**head, "anyOf": parts, "$defs": dict(sorted(shared.items()))}
+
+
+_TITLE = "An analysis of the whole graph for exirkit"
+
+
+def _demanded_schema() -> dict[str, Any]:
+    schema = document_schema(DemandModel, _TITLE)
+    for kind, keys in (("NeedRow", ("ops", "family", "where")), ("ShorterCall", ("ops", "where"))):
+        row = schema["$defs"][kind]["properties"]
+        for key in keys:
+            row[key] = or_one(row[key])
+    return schema
 
 
 def _inferred_schema() -> dict[str, Any]:
-    schema = document_schema(InferenceModel, "An analysis of the whole graph for exirkit")
+    schema = document_schema(InferenceModel, _TITLE)
     row = schema["$defs"]["ClaimRow"]["properties"]
     for key in ("ops", "family", "where", "result"):
         row[key] = or_one(row[key])
@@ -213,7 +334,7 @@ def _inferred_schema() -> dict[str, Any]:
 
 
 def _chosen_schema() -> dict[str, Any]:
-    schema = document_schema(PropagationModel, "An analysis of the whole graph for exirkit")
+    schema = document_schema(PropagationModel, _TITLE)
     row = schema["$defs"]["TransferRow"]["properties"]
     for key in ("ops", "family", "where"):
         row[key] = or_one(row[key])

@@ -225,8 +225,14 @@ class DrawnFacts:
 
 def with_elements(inference: Inference, op: Operator, named: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
     """Return arguments whose tensors have elements that matter to an analysis."""
-    slots = list(slots_of(op, named))
-    return with_tensors(named, {(one.name, one.index): inference.domain.drawn(one.tensor, rng) for one in slots})
+    read = inference.reads_elements(op)
+    slots = [one for one in slots_of(op, named) if one.name not in read]
+    made, seed = {}, rng.getrandbits(32)
+    for one in slots:
+        # Tensors of a list are often alike.
+        source = random.Random(seed) if one.index is not None and rng.random() < 0.6 else rng
+        made[one.name, one.index] = inference.domain.drawn(one.tensor, source)
+    return with_tensors(named, made)
 
 
 # Rows

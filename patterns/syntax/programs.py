@@ -382,6 +382,7 @@ _ATTRIBUTES: dict[str, Callable[[Any], Any]] = {
     "quant_min": lambda x: x.quant_min,
     "quant_max": lambda x: x.quant_max,
     "ints": lambda x: x.ints,
+    "axis": lambda x: x.axis,
 }
 
 

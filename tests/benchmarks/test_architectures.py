@@ -10,7 +10,6 @@ from benchmarks.architectures.building import read_library
 from benchmarks.architectures.measuring import measure
 from benchmarks.architectures.table import page
 from tests.official.oracle import OfficialRuntime
-from tests.thoroughness import TRIES_ALL
 
 LIBRARY = read_library()
 SAMPLE = [name for name, one in LIBRARY.items() if one.quick]
@@ -18,7 +17,7 @@ SAMPLE = [name for name, one in LIBRARY.items() if one.quick]
 
 @pytest.mark.slow
 @pytest.mark.executorch
-@pytest.mark.parametrize("name", SAMPLE if TRIES_ALL else SAMPLE[::2])
+@pytest.mark.parametrize("name", SAMPLE)
 def test_sample(name: str, official_runtime: OfficialRuntime) -> None:
     outcome = measure(name, LIBRARY[name], official_runtime, seconds=120, official=False)
     assert outcome.goes, outcome.failures

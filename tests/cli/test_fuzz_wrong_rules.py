@@ -10,7 +10,6 @@ import pytest
 import yaml
 from tests.cli.conftest import Invoke
 from tests.cli.test_fuzz import HereForPool
-from tests.thoroughness import TRIES_ALL
 
 import exirkit.fuzz
 
@@ -41,11 +40,7 @@ def report_of(rule: str, invoke: Invoke, directory: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "rule",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] if at % 5 else [])
-        for at, name in enumerate(RULES)
-        if TRIES_ALL or at % 5 < 2
-    ],
+    [pytest.param(name, marks=[pytest.mark.slow] if at % 5 else []) for at, name in enumerate(RULES)],
 )
 def test_a_wrong_rule_is_found(rule: str, invoke: Invoke, tmp_path: Path) -> None:
     report = report_of(rule, invoke, tmp_path)

@@ -9,7 +9,6 @@ import pytest
 from tests.models.agreement import assert_agree
 from tests.models.zoo import CASES
 from tests.official.oracle import OfficialExportError, OfficialRuntime
-from tests.thoroughness import TRIES_ALL
 
 from exirkit.runtime_ref import Runtime, Verification
 
@@ -27,7 +26,7 @@ NAMES = (
 DEFECTIVE = [name for name, case in CASES.items() if case.official_defect]
 
 
-@pytest.mark.parametrize("name", NAMES if TRIES_ALL else NAMES[::2])
+@pytest.mark.parametrize("name", NAMES)
 def test_official_file(name: str, official_export: Callable[[str], bytes], official_runtime: OfficialRuntime) -> None:
     case = CASES[name]
     data = official_export(name)

@@ -9,7 +9,6 @@ import torch
 from tests.official.bridge_process import ask_bridge
 from tests.official.oracle import OfficialRuntime
 from tests.official.quantized_models import INT4, QUANTIZED, SOURCE, UNFOLDED, WRONG_INT4
-from tests.thoroughness import TRIES_ALL
 
 from exirkit import Diagnostic
 
@@ -19,13 +18,11 @@ pytestmark = [pytest.mark.executorch, pytest.mark.slow]
 GONE = {"dim_order_ops._clone_dim_order.default", "aten.expand_copy.default"}
 
 
-# One of each kind is enough where the partitioner sees the same graphs.
-AFTER = QUANTIZED if TRIES_ALL else ("linear-per-channel", "linear-dynamic", "residual", "convolution-1d")
-CASES = [(name, way) for way, names in (("at once", QUANTIZED), ("after to_edge", AFTER)) for name in names]
+CASES = [(name, way) for way in ("at once", "after to_edge") for name in QUANTIZED]
 CASES += [(SOURCE[0], "at once")]
 
 
-@pytest.mark.parametrize(("name", "way"), CASES if TRIES_ALL else CASES[::2])
+@pytest.mark.parametrize(("name", "way"), CASES)
 def test_quantised_operators_are_delegated_as_in_the_official_chain(
     name: str, way: str, official_runtime: OfficialRuntime
 ) -> None:

@@ -9,7 +9,6 @@ import torch
 from tests.official.oracle import ROOT, OfficialRuntime
 from tests.official.rule_cases import CASES
 from tests.patterns.rule_files import rule_ids
-from tests.thoroughness import TRIES_ALL
 
 from exirkit.fuzz.official.process import WorkerProcess
 from exirkit.fuzz.official.wire import Header
@@ -89,7 +88,7 @@ def test_rules_make_official_files_smaller(name: str, worker: WorkerProcess) -> 
     assert len(better) < len(plain)
 
 
-@pytest.mark.parametrize(("book", "rule"), rule_ids(*BOOKS)[:: 1 if TRIES_ALL else 2])
+@pytest.mark.parametrize(("book", "rule"), rule_ids(*BOOKS))
 def test_rule_fires_on_an_official_program_made_from_itself(book: str, rule: str, worker: WorkerProcess) -> None:
     answer, _ = ask(worker, {"op": "rule", "book": book, "rule": rule})
     if answer["status"] == "skipped" and rule in REWRITTEN_BEFORE:

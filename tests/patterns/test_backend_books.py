@@ -11,7 +11,6 @@ import torch
 from tests.official.backend_books.table import PAGE, page, rule_lines
 from tests.patterns.backend_rules import stage_name
 from tests.patterns.rule_files import book, rule, rule_ids
-from tests.thoroughness import TRIES_ALL
 
 from exirkit import Pipeline, to_edge
 from exirkit.passes import shipped_pipelines, shipped_text
@@ -45,7 +44,7 @@ def test_sample_is_accepted(name: str, rule_id: str) -> None:
     assert verdict.is_accepted, "\n".join(one.render() for one in verdict.found)
 
 
-@pytest.mark.parametrize("name", BOOKS if TRIES_ALL else [name for name in BOOKS if name != "backends/arm"])
+@pytest.mark.parametrize("name", BOOKS)
 @pytest.mark.slow
 def test_rules_of_a_book_go_together(name: str) -> None:
     assert not relations_of_book(book(name)).found

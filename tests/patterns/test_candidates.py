@@ -90,14 +90,9 @@ def test_every_rule_that_matches_is_a_candidate(name: str, engine: RuleEngine) -
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_visits_far_from_a_change_are_left_out_where_nothing_matches(name: str, engine: RuleEngine) -> None:
     nowhere_limited = RuleEngine(engine.rules)
-    nowhere_limited.reaches = (engine.height,) * len(engine.rules)
+    nowhere_limited.tree.reaches = (engine.height,) * len(engine.rules)
     nowhere_limited.tree.candidates = _anchored(nowhere_limited)  # type: ignore[method-assign]
-    for rule in engine.rules:
-        for operator in rule.anchors:
-            root = nowhere_limited.tree.root_of(operator)
-            assert root is not None
-            root.reach = engine.height
-    assert engine.reaches != nowhere_limited.reaches
+    assert engine.tree.reaches != nowhere_limited.tree.reaches
     limited, whole = (_applied(one, name) for one in (engine, nowhere_limited))
     assert limited == whole
     assert limited[0]
@@ -105,7 +100,7 @@ def test_visits_far_from_a_change_are_left_out_where_nothing_matches(name: str, 
 
 def test_too_short_a_reach_misses_matches(engine: RuleEngine) -> None:
     near = RuleEngine(engine.rules)
-    near.reaches = (1,) * len(engine.rules)
+    near.tree.reaches = (1,) * len(engine.rules)
     assert any(_applied(near, name) != _applied(engine, name) for name in PROGRAMS)
 
 

@@ -113,7 +113,7 @@ def use_remaining(scope: Scope) -> None:
         if value.uses and value not in scope.must_use_again:
             continue
         if value.dtype == torch.bool:
-            scope.call("aten.logical_not.default", (value,), value.fact)
+            scope.call("aten.logical_not.default", (value,), value.fact._replace(low=0, high=1))
         elif value.dtype == torch.uint8 or value.magnitude > 2.0**30:
             scope.call("aten.clone.default", (value,), value.fact)
         else:

@@ -168,7 +168,9 @@ def _with_size(scope: Scope, value: Value, dim: int, want: Extent) -> Value | No
     if more is not None and isinstance(more, int) and value.dtype != torch.bool:
         sizes = (*value.sizes[:dim], plus(have, more), *value.sizes[dim + 1 :])
         pad = (0, 0) * (value.rank - 1 - dim) + (0, more)
-        fact = value.fact._replace(sizes=sizes, low=min(0, value.fact.low), high=max(0, value.fact.high), is_dense=True)
+        fact = value.fact._replace(
+            sizes=sizes, low=min(0, value.fact.low), high=max(0, value.fact.high), is_dense=value.fact.is_dense
+        )
         return scope.call("aten.constant_pad_nd.default", (value, pad, number_for(value.dtype, 0)), fact)
     fact = value.fact._replace(sizes=(*value.sizes[:dim], *value.sizes[dim + 1 :]), is_dense=False)
     value = scope.call("aten.select.int", (value, dim, low_of(have) - 1), fact, root=value)

@@ -13,6 +13,7 @@ from exirkit.fuzz.programs import Argument, Body, Call, Contents, Input, Ref, Si
 from exirkit.fuzz.programs.inference import operator_named
 
 from .building import Building, fact_of
+from .dims import from_either_end
 from .extents import Affine, Extent, Extents, is_static, low_of
 from .values import Fact, Value, fits, is_float, is_on_grid
 
@@ -74,6 +75,7 @@ class Scope:
         *,
         root: Value | None = None,
         bodies: tuple[Body, ...] = (),
+        is_verbatim: bool = False,
     ) -> list[Value]:
         """Add a call with several results.
 
@@ -84,8 +86,11 @@ class Scope:
             kwargs: By name.
             root: The value whose elements the results show, if they are views.
             bodies: Functions that it calls.
+            is_verbatim: The arguments are to be written as they are given.
         """
         op = _settled_op(op, args)
+        if self.building.requests("dims_from_end") and not bodies and not is_verbatim:
+            args, kwargs = from_either_end(self.choices, op, args, kwargs)
         used: list[Value] = []
         written = tuple(self._argument(each, used) for each in args)
         named = tuple((name, self._argument(each, used)) for name, each in kwargs)

@@ -35,6 +35,8 @@ class Writes:
         """Add the buffers that the method is to write, so that calls read them."""
         if self.building.requests("large_state"):
             self._prepare_cache()
+        if self.building.requests("odd_state"):
+            self._prepare_odd()
         if not self.building.requests("mutable_buffer"):
             return
         count = 2 if self.building.requests("swapped_buffers") else self.scope.choices.integer(1, 2)
@@ -52,6 +54,12 @@ class Writes:
             self.building.written.add(value.name)
             self.scope.values.append(value)
             self.scope.must_use.append(value)
+            if self.building.requests("equal_stored") and self.scope.choices.chance(0.5):
+                # The same bytes at the start, and at the end not: only one of the two is written.
+                kind = self.scope.choices.pick(("buffer", "constant", "parameter"))
+                other = self.building.store(kind, dtype, sizes, contents)
+                self.scope.values.append(other)
+                self.scope.must_use.append(other)
 
     def _prepare_cache(self) -> None:
         """Add a buffer that is large enough to be written where it lies."""
@@ -61,13 +69,25 @@ class Writes:
         self.building.written.add(value.name)
         self.scope.values.append(value)
 
+    def _prepare_odd(self) -> None:
+        """Add a buffer without elements, without dims or with one element."""
+        choices = self.scope.choices
+        dtype = choices.pick((torch.float32, torch.float32, torch.int64, torch.bool))
+        contents = self.building.contents(dtype)
+        sizes = choices.pick(((0, 3), (), (0,), (1,), (2, 0, 3), (1, 1)))
+        value = self.building.store("buffer", dtype, sizes, contents)
+        value.fact = state_fact(value.fact)
+        self.building.written.add(value.name)
+        self.scope.values.append(value)
+        self.scope.must_use.append(value)
+
     def written_values(self) -> list[Value]:
         """Return the buffers that methods of the program write."""
         return [value for value in self.building.stored_values if value.name in self.building.written]
 
     def write_early(self) -> None:
         """Write a buffer in the middle of a method: what is written is read, written to again, and kept at the end."""
-        buffers = self.written_values()
+        buffers = [one for one in self.written_values() if not _is_odd(one)]
         if not buffers:
             return
         buffer = self.scope.choices.pick(buffers)
@@ -93,7 +113,7 @@ class Writes:
                     self.updates[buffer.name] = self._shared(buffer) or self._update_of(buffer)
             if buffers and self.building.requests("old_value_read_late"):
                 # What is written is known by now; the buffer still has what it had.
-                into_sum(self.scope, self.scope.choices.pick(buffers))
+                into_sum(self.scope, self.scope.choices.pick([one for one in buffers if not _is_odd(one)] or buffers))
         if self.building.requests("written_input") and self.scope.inputs:
             self._write_input()
 
@@ -118,6 +138,9 @@ class Writes:
 
     def _update_of(self, buffer: Value) -> Value:
         """Return what a buffer becomes: all new, or a part of it overwritten."""
+        if _is_odd(buffer):
+            given = self.scope.new_input(buffer.dtype, buffer.sizes, self.building.contents(buffer.dtype))
+            return self._copied(buffer, given) if self.scope.choices.chance(0.4) else given
         kind = self.scope.choices.integer(0, 3)
         new = self._new_value(buffer)
         if buffer.sizes == _CACHE_SIZES and kind > 0:
@@ -203,6 +226,11 @@ class Writes:
         for value in self.updates.values():
             value.uses += 1
         return tuple((name, Ref(value.name)) for name, value in self.updates.items())
+
+
+def _is_odd(buffer: Value) -> bool:
+    """Return whether a buffer has no dims, or no elements."""
+    return not buffer.sizes or 0 in buffer.sizes
 
 
 def state_fact(fact: Fact) -> Fact:

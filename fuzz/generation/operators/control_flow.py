@@ -155,13 +155,22 @@ def _cond(scope: Scope, catalogue: Catalogue) -> None:
     facts = [value.fact for value in operands]
     one, other = BodyScope(scope, facts), BodyScope(scope, facts)
     # A branch may return what it was given, as far as torch lets it: a copy.
-    first = _owned(one, one.operands[0] if scope.choices.chance(0.25) else _fill(one, catalogue))
-    source = _fill(other, catalogue)
-    if first.dtype != torch.bool and not fits(first.dtype, source.fact.low, source.fact.high):
-        source = calm(other, source, 64)
-    second = _owned(other, fitting(other, source, first.dtype, first.sizes))
-    bodies = one.body("more", (first,)), other.body("less", (second,))
-    scope.call_several("cond", (predicate, operands), (_union(first.fact, second.fact),), bodies=bodies)
+    firsts = [_owned(one, one.operands[0] if scope.choices.chance(0.25) else _fill(one, catalogue))]
+    seconds = [_matching(other, _fill(other, catalogue), firsts[0])]
+    if scope.choices.chance(0.35):
+        # Of another dtype and shape than the first, most times.
+        firsts.append(_owned(one, scope.choices.pick(one.values)))
+        seconds.append(_matching(other, scope.choices.pick(other.values), firsts[1]))
+    bodies = one.body("more", firsts), other.body("less", seconds)
+    facts = [_union(first.fact, second.fact) for first, second in zip(firsts, seconds, strict=True)]
+    scope.call_several("cond", (predicate, operands), facts, bodies=bodies)
+
+
+def _matching(scope: BodyScope, source: Value, wanted: Value) -> Value:
+    """Return a value of the dtype and the sizes of what the other branch returns."""
+    if wanted.dtype != torch.bool and not fits(wanted.dtype, source.fact.low, source.fact.high):
+        source = calm(scope, source, 64)
+    return _owned(scope, fitting(scope, source, wanted.dtype, wanted.sizes))
 
 
 def _slices(scope: Scope) -> Value:

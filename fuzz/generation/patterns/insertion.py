@@ -198,7 +198,9 @@ class Insertion:
         written = [self._written(each) for each in args]
         named = [(key, self._written(each)) for key, each in kwargs.items()]
         for result, value in zip(
-            results, self.scope.call_several(name_of(underlying(op)), written, facts, named), strict=True
+            results,
+            self.scope.call_several(name_of(underlying(op)), written, facts, named, is_verbatim=True),
+            strict=True,
         ):
             self._values[id(result)] = value
         self._alive += results

@@ -20,7 +20,7 @@ _BOOKS = ("canonicalize", "algebra", "fold", "copies")
 def insert_shipped_rule(scope: Scope) -> None:
     """Add the pattern of one of the rules of the usual optimization, where programs can have it."""
     rules = _shipped_rules()
-    rule = rules[scope.choices.integer(0, len(rules) - 1)]
+    rule = rules[scope.choices.turn(len(rules))]
     instance = pattern_instance(rule, scope.choices.integer(0, 999), seed=scope.choices.integer(0, 6))
     if instance is None:
         return
@@ -33,7 +33,7 @@ def insert_shipped_rule(scope: Scope) -> None:
 
 @cache
 def _shipped_rules() -> tuple[CompiledRule, ...]:
-    return tuple(rule for name in _BOOKS for rule in load_book(name).require_valid().rules if rule.rule.equiv.is_exact)
+    return tuple(rule for name in _BOOKS for rule in load_book(name).require_valid().rules)
 
 
 def _repeating(scope: Scope, instance: PatternInstance) -> PatternInstance:

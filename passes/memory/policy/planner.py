@@ -217,6 +217,14 @@ class GraphAnswers:
         """
         raise TypeError("a condition of a policy knows no grid")
 
+    def elements(self, x: Any) -> list[Any]:
+        """Raise an error: nothing is known of the elements.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError("a condition of a policy knows no elements")
+
     def target_has(self, capability: str) -> bool:
         """Whether the target can do something: nothing is known about it here."""
         return False

@@ -29,16 +29,72 @@ LIMITS_KEY = "XNN_FUSED_ACTIVATION"
 CHAIN_KEY = "exirkit_chain"
 """Entry of `meta` that names the chain of a node's partition, or of a program for which the chain has run."""
 
-# Classes that stay, by backend, in the order of the original chain. The others' work is done by the books; values
-# that only constants decide are folded in Edge already.
-_XNNPACK = (
-    ("_passes.propagate_custom_meta_pass", "PropagateCustomMetaPass"),
-    ("_passes", "RemoveGetItemPass"),
-    ("_passes.insert_pad_qdq", "InsertPadQDQPass"),
-    ("_passes.conv1d_unsqueeze_pass", "Conv1dUnsqueezePass"),
-    ("_passes.prelu_reshape_pass", "PReLUReshapePass"),
-    ("_passes.channels_last_tagged_reshape_pass", "ChannelsLastTaggedReshapePass"),
-    ("_passes.remove_redundant_copy_pass", "RemoveRedundantCopyPass"),
+
+def _has_custom(module: GraphModule) -> bool:
+    """Whether anything that is quantised or dequantised has metadata of the user."""
+    calls = (node for node in module.graph.nodes if "quantize_" in _name(node))
+    return any("custom" in source.meta for node in calls for source in node.all_input_nodes)
+
+
+def _has_indices(module: GraphModule) -> bool:
+    return not _names(module).isdisjoint({"aten.max_pool2d_with_indices.default", "aten.max.dim"})
+
+
+def _has_open_pads(module: GraphModule) -> bool:
+    """Whether zeros are put around dequantised values, and the result is not quantised."""
+    return any(
+        _name(node) == "aten.constant_pad_nd.default"
+        and (len(node.args) < 3 or node.args[2] == 0)
+        and "dequantize" in _name(node.args[0])
+        and not any(".quantize" in _name(user) for user in node.users)
+        for node in module.graph.nodes
+    )
+
+
+def _has_sequences(module: GraphModule) -> bool:
+    convolutions = (node for node in module.graph.nodes if _name(node) == "aten.convolution.default")
+    return any(node.args[1].meta["val"].dim() == 3 for node in convolutions)
+
+
+def _has_layouts(module: GraphModule) -> bool:
+    """Whether anything is, or has to be, channels last in memory."""
+    layouts = import_module("executorch.backends.xnnpack._passes.channels_last_tagged_reshape_pass")
+    kind = layouts.ChannelsLastTaggedReshapePass
+    wanted = {one.__name__ for one in kind.memory_sensitive_ops_nhwc}
+    if not _names(module).isdisjoint({*wanted, _COPY}):
+        return True
+    values = (node.meta.get("val") for node in module.graph.nodes if node.op != "call_function" or _is_result(node))
+    return any(isinstance(one, torch.Tensor) and one.dim() == 4 and kind._is_nhwc_tensor(one) for one in values)
+
+
+def _is_result(node: Node) -> bool:
+    return any(user.op == "output" for user in node.users)
+
+
+def _has_copies(module: GraphModule) -> bool:
+    return _COPY in _names(module)
+
+
+def _names(module: GraphModule) -> set[str]:
+    return {_name(node) for node in module.graph.nodes}
+
+
+def _name(node: Any) -> str:
+    """Return the name of the official operator that a node calls."""
+    return str(node.target.__name__) if isinstance(node, Node) and isinstance(node.target, OfficialOperator) else ""
+
+
+_COPY = "aten._to_copy.default"
+
+# Classes that stay, by backend, in the order of the original chain, and what each of them is run for. The others' work
+# is done by the books; values that only constants decide are folded in Edge already.
+_XNNPACK: tuple[tuple[str, str, Callable[[GraphModule], bool]], ...] = (
+    ("_passes.propagate_custom_meta_pass", "PropagateCustomMetaPass", _has_custom),
+    ("_passes", "RemoveGetItemPass", _has_indices),
+    ("_passes.insert_pad_qdq", "InsertPadQDQPass", _has_open_pads),
+    ("_passes.conv1d_unsqueeze_pass", "Conv1dUnsqueezePass", _has_sequences),
+    ("_passes.channels_last_tagged_reshape_pass", "ChannelsLastTaggedReshapePass", _has_layouts),
+    ("_passes.remove_redundant_copy_pass", "RemoveRedundantCopyPass", _has_copies),
 )
 
 
@@ -115,7 +171,9 @@ class RemainingPasses:
         if _names_dim_orders(program.graph_module):
             revert = import_module("executorch.backends.xnnpack._passes")
             program = revert._transform(program, revert.DimOrderOpsRevertPass())
-        for make in _remaining():
+        for make, is_wanted in _remaining():
+            if not is_wanted(program.graph_module):
+                continue
             one = make(program)
             module = one.call(program.graph_module).graph_module
             assert module is program.graph_module
@@ -124,11 +182,7 @@ class RemainingPasses:
 
 
 def _names_dim_orders(module: GraphModule) -> bool:
-    return any("dim_order" in node.target.__name__ for node in module.graph.nodes if _is_operator(node))
-
-
-def _is_operator(node: Node) -> bool:
-    return isinstance(node.target, OfficialOperator)
+    return any("dim_order" in name for name in _names(module))
 
 
 class _WithoutTracing(OfficialPass):  # type: ignore[misc]
@@ -182,12 +236,12 @@ def _is_same_call(known: tuple[Any, ...] | None, node: Node) -> bool:
 
 
 @cache
-def _remaining() -> list[Callable[[ExportedProgram], Any]]:
+def _remaining() -> list[tuple[Callable[[ExportedProgram], Any], Callable[[GraphModule], bool]]]:
     base = import_module("executorch.backends.xnnpack._passes.xnnpack_pass").XNNPACKPass
     made = []
-    for path, name in _XNNPACK:
+    for path, name, is_wanted in _XNNPACK:
         original = getattr(import_module(f"executorch.backends.xnnpack.{path}"), name)
-        made.append(_maker(type(name, (original, _WithoutTracing), {}), issubclass(original, base)))
+        made.append((_maker(type(name, (original, _WithoutTracing), {}), issubclass(original, base)), is_wanted))
     return made
 
 

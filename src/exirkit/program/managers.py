@@ -126,11 +126,11 @@ def pipeline_between(given: Pipeline | None, usual: str) -> Pipeline:
 
 
 _ATTEMPTS = 5
+"""How often an optimization is repeated with less memory. Each time the excess is taken off, so few are needed."""
 _USUAL_GROWTH = 2
 """How many times as large as at `-O1` an arena at `-O2` may be if nothing else is asked for."""
-"""How often an optimization is repeated with less memory. Each time the excess is taken off, so few are needed."""
-
-
+_KERNELS = "choose-kernels"
+"""The stage of optimization in which memory is traded for time."""
 _SPLITTING = ("aten::split_copy.Tensor_out", "aten::unbind_copy.int_out")
 
 
@@ -237,7 +237,8 @@ class MethodLowering:
         """Return the program optimized without any change of results, and without need of more memory."""
         most = peak_nbytes(program)
         for share_results in (True, False):
-            made = self._at_level(program, 1, share_results=share_results)
+            settings = {"share-results": share_results}
+            made = Pipeline.shipped("optimize_1").run(program, settings=settings, progress=self._say).program
             # A result that is kept for a second user is alive for longer.
             if peak_nbytes(made) <= most:
                 return made
@@ -253,9 +254,16 @@ class MethodLowering:
             limit = _USUAL_GROWTH * peak_nbytes(program)
         elif not for_speed:
             limit = min(limit, planned_nbytes(self._lowered(program)))
-        target, allowed = target_of(config), limit
+        pipeline = Pipeline.shipped("optimize_2")
+        widens_weights = for_speed and any(map(widens, program.graph.nodes))
+        settings: dict[str, Any] = {"target": target_of(config), "widen-weights": widens_weights, "known-estimates": {}}
+        # What stands before does not depend on the memory that there is.
+        simple = pipeline.run(program, settings=settings, stop_before=_KERNELS, progress=self._say).program
+        allowed = limit
         for attempt in range(_ATTEMPTS):
-            made = self._at_level(program, 2, target=target, allowed=allowed, widen_weights=for_speed)
+            if allowed < math.inf:
+                settings["scratch-room"] = _room(allowed, program.graph_signature.user_inputs)
+            made = pipeline.run(simple, settings=settings, start_at=_KERNELS, progress=self._say).program
             lowered = self._lowered(made)
             if planned_nbytes(lowered) <= limit:
                 return lowered
@@ -269,23 +277,6 @@ class MethodLowering:
                 break
             allowed = max(0.0, allowed - excess)
         return None
-
-    def _at_level(
-        self,
-        program: ExportedProgram,
-        level: int,
-        *,
-        target: Target | None = None,
-        allowed: float = math.inf,
-        share_results: bool = True,
-        widen_weights: bool = False,
-    ) -> ExportedProgram:
-        settings: dict[str, Any] = {"target": target, "share-results": share_results}
-        if level == 2:
-            settings["widen-weights"] = widen_weights and any(map(widens, program.graph.nodes))
-        if allowed < math.inf:
-            settings["scratch-room"] = _room(allowed, program.graph_signature.user_inputs)
-        return Pipeline.shipped(f"optimize_{level}").run(program, settings=settings, progress=self._say).program
 
     def _lowered(self, program: ExportedProgram) -> ExportedProgram:
         made = self.pipeline.run(program, settings=self.settings, progress=self._say).program

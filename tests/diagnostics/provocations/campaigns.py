@@ -20,6 +20,8 @@ from exirkit.fuzz.campaigns import (
     Attachment,
     Campaign,
     CampaignConfig,
+    PairCount,
+    PairCoverage,
     Result,
     Store,
     TestedPart,
@@ -32,6 +34,7 @@ from exirkit.fuzz.campaigns import (
     parse_seeds,
     regressions,
     show,
+    thin_pairs,
     untested,
 )
 from exirkit.fuzz.campaigns.execution.isolation import run_isolated
@@ -171,6 +174,12 @@ def pattern_without_match(scratch: Path) -> object:
 def pass_with_nothing_to_do(scratch: Path) -> object:
     shares = dict.fromkeys(default_passes(), 0.5) | {"functionalize": 0.004}
     return idle_passes(shares, 1000)
+
+
+@provokes("EK846")
+def features_that_never_meet(scratch: Path) -> object:
+    pair = PairCount(first="cond", second="quantized", programs=0, expected=20.0)
+    return thin_pairs([PairCoverage(kind="features", pairs=9, seen=8, expected=9, thin=(pair,))])
 
 
 @provokes("EK885")

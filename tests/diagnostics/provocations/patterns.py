@@ -15,7 +15,9 @@ from exirkit.patterns import (
     RewriteOptions,
     RuleEngine,
     check_book,
+    check_propagation,
     load_book,
+    parse_analysis,
     parse_book,
     read_target,
     relations_of,
@@ -429,6 +431,42 @@ def measure_that_does_not_decrease(_: Path) -> object:
 def editor() -> GraphEditor:
     """Return an editor of relu(x)."""
     return GraphEditor(copy_program(exported(torch.relu, torch.ones(2))))
+
+
+DEMANDS = """propagation: 1
+id: test.needed
+demands: ranges
+transfer:
+- ops: [aten.relu.default]
+  needs: {self: "[0, 1]"}
+shorten:
+- ops: [aten.relu.default]
+  call: return self
+"""
+
+
+def trials_of(text: str) -> list[Diagnostic]:
+    """Return what trials of an analysis find."""
+    return check_propagation(parse_analysis(text, "analysis.yaml"), trials=12).found
+
+
+@provokes("EK257")
+def need_that_is_too_small(_: Path) -> object:
+    (found,) = [one for one in trials_of(DEMANDS) if one.code == "EK257"]
+    return found.model_copy(update={"notes": ()})
+
+
+@provokes("EK258")
+def shorter_call_that_is_another(_: Path) -> object:
+    (found,) = [one for one in trials_of(DEMANDS) if one.code == "EK258"]
+    return found.model_copy(update={"notes": ()})
+
+
+@provokes("EK259")
+def note_of_a_grid(_: Path) -> object:
+    return trials_of(
+        "propagation: 1\nid: test.notes\nuses: quantize.grids\nwrite: {attribute: q, fields: {all: grid(x)}}\n"
+    )
 
 
 @provokes("EK250")

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.thoroughness import TRIES_ALL
 from torch import nn
 
 from exirkit.fuzz.campaigns.user_tests import PassFuzzer
@@ -107,7 +106,7 @@ def test_right_passes_are_right(name: str, fuzz_pass: PassFuzzer) -> None:
     assert found.changed >= 20
 
 
-@pytest.mark.parametrize("mutant", list(MUTANTS) if TRIES_ALL else list(MUTANTS)[1::2])
+@pytest.mark.parametrize("mutant", MUTANTS)
 def test_mutants_are_found_blamed_and_reduced(mutant: str, tmp_path: Path) -> None:
     name, before, after = MUTANTS[mutant]
     fuzzer = PassFuzzer(directory=tmp_path)

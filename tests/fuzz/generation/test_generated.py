@@ -160,8 +160,9 @@ def test_every_operator_of_the_catalogue_is_proposed() -> None:
 
 def test_a_policy_is_kept_to() -> None:
     policy = Policy(operators=frozenset({"aten.mul.Tensor", "aten.view.default"}), dtypes=(torch.float32,), shares={})
+    called = {*policy.operators, "aten.view_copy.default"}
     for seed in range(50):
-        assert any(call.op in policy.operators for method in generate(seed, policy).methods for call in method.steps)
+        assert any(call.op in called for method in generate(seed, policy).methods for call in method.steps)
     without = frozenset({"aten.add.Tensor", "aten.sort.default"})
     found = measure(range(100), Policy(without=without)).operators
     assert not without & set(found)

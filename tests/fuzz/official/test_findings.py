@@ -13,7 +13,6 @@ from typing import IO, Any
 
 import pytest
 from tests.fuzz.official.table import KINDS, PAGE, PROGRAMS, REPROS, Finding, findings, page
-from tests.thoroughness import TRIES_ALL
 
 from exirkit.fuzz.compilers import compiler_of
 from exirkit.fuzz.official import VARIANTS, missing_reason
@@ -99,8 +98,7 @@ def our_script() -> Iterator[Ask]:
 class TestOfficial:
     pytestmark = needs_official
 
-    # The wheel is the same one in every run.
-    @pytest.mark.parametrize("finding", FOUND if TRIES_ALL else FOUND[::6], ids=lambda one: one.name)
+    @pytest.mark.parametrize("finding", FOUND, ids=lambda one: one.name)
     def test_defect_is_still_there(self, finding: Finding, official_script: Ask) -> None:
         answer = official_script(finding.script)
         assert answer["code"] != 0, "it was fixed; take it out of the list"
@@ -108,13 +106,13 @@ class TestOfficial:
         assert (answer["code"] < 0) == (finding.kind == "crash")
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("finding", FOUND if TRIES_ALL else FOUND[1::12], ids=lambda one: one.name)
+    @pytest.mark.parametrize("finding", FOUND, ids=lambda one: one.name)
     def test_what_our_chain_makes_of_the_script(self, finding: Finding, our_script: Ask) -> None:
         answer = our_script(finding.script)
         assert (answer["code"] == 0) == (finding.ours == "right"), answer["output"][-2000:]
         assert not finding.ours.startswith("EK") or f"error[{finding.ours[:5]}]" in answer["output"]
 
-    @pytest.mark.parametrize("finding", BY_BENCH if TRIES_ALL else BY_BENCH[::2], ids=lambda one: one.name)
+    @pytest.mark.parametrize("finding", BY_BENCH, ids=lambda one: one.name)
     def test_the_bench_finds_it(self, finding: Finding) -> None:
         program = parse_program(finding.program.read_text(encoding="utf-8"), file=finding.program.name)
         verdict = check(program, compiler=compiler_of(finding.target), oracles=ASKED)

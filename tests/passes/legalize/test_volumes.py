@@ -61,6 +61,13 @@ def test_all_levels(official_runtime: OfficialRuntime) -> None:
     assert_runs(model, [[torch.randn(2, 3, 6, 7, 5)]], official_runtime, levels=(0, 1, 2))
 
 
+@pytest.mark.executorch
+@pytest.mark.parametrize("counts_padding", [False, True])
+def test_means_of_integers_are_rounded_towards_zero(counts_padding: bool, official_runtime: OfficialRuntime) -> None:
+    x = torch.randint(-(2**62), 2**62, (2, 3, 5, 6, 7)) >> torch.randint(0, 62, (2, 3, 5, 6, 7))
+    assert_runs(nn.AvgPool3d(3, 2, 1, True, counts_padding), [[x // 27]], official_runtime)
+
+
 @pytest.mark.parametrize("module", [nn.Conv3d(2, 3, 3), nn.MaxPool3d(2), nn.AdaptiveAvgPool3d((4, 3, 2))])
 def test_without_batch(module: nn.Module) -> None:
     assert_runs(module, [[torch.randn(2, 7, 6, 5)]])

@@ -109,6 +109,22 @@ def test_reports_and_stopping(exported: ExportedProgram) -> None:
         pipeline.run(exported, stop_after="nowhere")
 
 
+def test_a_run_in_two_parts(exported: ExportedProgram) -> None:
+    edge = to_edge(exported).exported_program()
+    pipeline = Pipeline.shipped("optimize_1")
+    first = pipeline.run(edge, stop_before="simplify")
+    rest = pipeline.run(first.program, start_at="simplify")
+    assert (first.is_complete, rest.is_complete) == (False, True)
+    whole = pipeline.run(edge)
+    assert [one.name for one in (*first.reports, *rest.reports)] == [one.name for one in whole.reports]
+    assert listed(rest.program) == listed(whole.program)
+    for place in ({"start_at": "2.9"}, {"stop_before": "nowhere"}):
+        with pytest.raises(UsageError, match="EK478"):
+            pipeline.run(edge, **place)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="part of another one"):
+        Pipeline.shipped("to_edge").run(exported, start_at="1.4")
+
+
 def test_titles_are_told(exported: ExportedProgram) -> None:
     lines: list[str] = []
     to_edge(exported, progress=lines.append).to_executorch(progress=lines.append)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from tests.models.zoo import CASES
-from tests.thoroughness import TRIES_ALL
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
@@ -79,7 +78,7 @@ def normal(node: Node) -> tuple[Any, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", list(CASES) if TRIES_ALL else list(CASES)[::2])
+@pytest.mark.parametrize("name", CASES)
 def test_same_graph_as_torch(name: str) -> None:
     for program in CASES[name].make().export().values():
         try:

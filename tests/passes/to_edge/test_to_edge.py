@@ -226,6 +226,12 @@ def test_complex_numbers_are_rejected_with_a_way_out(function: Any, operator_nam
     assert first.location.source is not None
 
 
+def test_lists_among_the_results_of_a_decomposition_are_left_to_torch() -> None:
+    with pytest.raises(ModelError) as caught:
+        to_edge(exported(lambda x: torch.histogramdd(x, [3, 3]).hist, torch.randn(10, 2)))
+    assert caught.value.diagnostics[0].message.startswith("aten::_histogramdd_from_bin_cts is not a core ATen operator")
+
+
 def test_a_complex_result_that_no_file_can_hold_has_its_place() -> None:
     with pytest.raises(ModelError) as caught:
         to_edge(exported(torch.fft.rfft, torch.randn(2, 4))).to_executorch()

@@ -110,8 +110,8 @@ WRONG = {
     ),
     "joined grids that differ": (
         "quantize.grids",
-        'where: "all(grid(t) == grid(tensors[0]) for t in tensors)"',
-        "where: len(tensors) > 0",
+        '"all(grid(t) == grid(tensors[0]) for t in tensors)", "is_none(grid(tensors[0]).axis)"',
+        '"is_none(grid(tensors[0]).axis)"',
         "EK255",
     ),
     "an analysis that there is not": ("dtype.int32", "uses: ranges.elements", "uses: ranges.element", "EK291"),

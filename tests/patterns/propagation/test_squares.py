@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.patterns.propagation.declarations import BASE, LAYOUTS, checked, with_rows
 
-from exirkit.patterns import Inference, check_propagation, load_analysis, shipped_propagations
+from exirkit.patterns import Demands, Inference, check_propagation, load_analysis, shipped_propagations
 
 WRONG_ROWS = {
     "cat without its dim": ("ops: aten.cat.default", "args: same", "result: same"),
@@ -92,7 +92,7 @@ def test_a_right_row_is_accepted(base: str) -> None:
 def test_shipped_propagations_are_accepted(name: str) -> None:
     made = load_analysis(name)
     # What is claimed of elements is tried four times as often.
-    verdict = check_propagation(made, seed=1, trials=6 if isinstance(made, Inference) else 24)
+    verdict = check_propagation(made, seed=1, trials=6 if isinstance(made, Inference | Demands) else 24)
     assert verdict.is_accepted, [one.render() for one in verdict.found]
     # Delegates are the business of their backends: rows of them are not tried.
     assert all(one.trials for one in verdict.rows if one.operators)

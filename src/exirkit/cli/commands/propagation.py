@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from exirkit.ir import Diagnostic
     from exirkit.patterns import (
         Conversion,
+        Demands,
         Inference,
         InferredValues,
+        NeededRanges,
         NodeAccount,
         Propagation,
         PropagationVerdict,
@@ -245,7 +247,7 @@ def explain(
 
     Branches and bodies of control flow are chosen for on their own, and shown behind the method that calls them.
 
-    Of an analysis that infers it shows what is known of the tensors.
+    Of an analysis that infers it shows what is known of the tensors, of one that demands what is needed of them.
 
     For a node: the row that speaks of it, what its neighbours want, what is converted for it, and what everything would
     cost if its value were another one.
@@ -253,7 +255,7 @@ def explain(
     source = parse_source(target)
     with Steps() as steps:
         with steps.phase("load", "loading torch"):
-            from exirkit.patterns import Propagation, load_analysis
+            from exirkit.patterns import Demands, Notes, Propagation, load_analysis
             from exirkit.program import to_edge
 
         made = load_analysis(propagation).require_valid()
@@ -264,6 +266,11 @@ def explain(
         programs = {name: edge.exported_program(name) for name in names}
         if isinstance(made, Propagation):
             report, known = _chosen(target, made, programs, node)
+        elif isinstance(made, Demands):
+            report, known = _needed(target, made, programs, node)
+        elif isinstance(made, Notes):
+            assert made.uses is not None
+            report, known = _inferred(target, made.uses, programs, node)
         else:
             report, known = _inferred(target, made, programs, node)
     accounts = [one for each in report.methods for one in each.nodes]
@@ -331,6 +338,50 @@ def _inferred(
                         (f"{shown}.{path}", body) for path, body in zip(names, values.bodies(one), strict=False)
                     ]
     return PropagationExplainReport(target, made.model.id, methods), known
+
+
+def _needed(
+    target: str, made: Demands, programs: Mapping[str, ExportedProgram], node: str | None
+) -> tuple[PropagationExplainReport, list[str]]:
+    """Return what is needed, and the names of all nodes."""
+    from exirkit.ir import control_flow_call
+    from exirkit.patterns import NeededRanges, account_of_need
+
+    methods: list[MethodValues | MethodFacts] = []
+    known: list[str] = []
+    for name, program in programs.items():
+        pending = [(name, NeededRanges(made, program.graph))]
+        for shown, needed in pending:
+            nodes = {one.name: one for one in needed.graph.nodes}
+            known += list(nodes)
+            found = nodes.get((node or "").removeprefix("%"))
+            asked = [] if found is None else [account_of_need(needed, found)]
+            methods.append(MethodFacts(shown, _needs(needed), asked))
+            for one in nodes.values():
+                if control_flow_call(one) is not None:
+                    names = [str(each.target) for each in one.all_input_nodes if each.op == "get_attr"]
+                    pairs = zip(names, needed.bodies(one), strict=False)
+                    pending += [(f"{shown}.{path}", body) for path, body in pairs]
+    return PropagationExplainReport(target, made.model.id, methods), known
+
+
+def _needs(needed: NeededRanges) -> list[FactReport]:
+    from exirkit.ir import locate, operator_name
+    from exirkit.patterns import widest
+
+    found = []
+    shorter = dict(needed.shorter())
+    for node in needed.graph.nodes:
+        need = needed.of(node)
+        if need is None:
+            continue
+        place, row = locate(node), shorter.get(node)
+        called = operator_name(node.target) or node.op if node.op == "call_function" else node.op
+        is_known = (need.lo, need.hi) != ((whole := widest(node.meta["val"].dtype)).lo, whole.hi)
+        text = f"[{need.lo:g}, {need.hi:g}] needed{', replaced' if row is not None else ''}"
+        at = None if row is None else row.place()
+        found.append(FactReport(node.name, called, text, is_known, at, place.source, place.module))
+    return found
 
 
 def _facts(values: InferredValues) -> list[FactReport]:

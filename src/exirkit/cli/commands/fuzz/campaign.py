@@ -36,11 +36,16 @@ class FuzzBucket:
         bucket: Its name; `exirkit fuzz show FILE NAME` shows a program of it.
         failures: How many there are.
         first_seed: The first program with one.
+        verdict: What is known of a difference between a pass of the official package and rules; None if it has not been
+            judged.
+        because: Why.
     """
 
     bucket: str
     failures: int
     first_seed: int
+    verdict: str | None = None
+    because: str | None = None
 
 
 @dataclass(frozen=True)
@@ -316,11 +321,22 @@ def _report(progress: Progress, config: CampaignConfig, workers: int) -> FuzzRep
         seconds=progress.seconds,
         workers=workers,
         verdicts=dict(sorted(progress.verdicts.items())),
-        buckets=[FuzzBucket(name, count, progress.first_seeds[name]) for name, count in ordered],
+        buckets=[_bucket(name, count, progress.first_seeds[name], config) for name, count in ordered],
         tested=[one.model_dump(exclude={"instead"}) for one in parts],
         diagnostics=found,
         notes=progress.notes,
     )
+
+
+def _bucket(name: str, count: int, first_seed: int, config: CampaignConfig) -> FuzzBucket:
+    if not config.against:
+        return FuzzBucket(name, count, first_seed)
+    from exirkit.patterns import verdict_on
+
+    known = verdict_on(name)
+    if known is None:
+        return FuzzBucket(name, count, first_seed)
+    return FuzzBucket(name, count, first_seed, known.verdict, known.because)
 
 
 def _print_campaign(report: FuzzReport) -> None:
@@ -342,8 +358,12 @@ def _print_campaign(report: FuzzReport) -> None:
     if rows:
         print_table(columns, rows)
     if report.buckets:
-        buckets = [[f"{one.failures:,}", one.first_seed, one.bucket] for one in report.buckets]
-        print_table([">failures", ">first seed", "bucket"], buckets)
+        judged = any(one.verdict for one in report.buckets)
+        buckets = [
+            [f"{one.failures:,}", one.first_seed, one.bucket, *([one.verdict or "not judged"] if judged else [])]
+            for one in report.buckets
+        ]
+        print_table([">failures", ">first seed", "bucket", *(["verdict"] if judged else [])], buckets)
         shown = report.buckets[0].first_seed
         print_line()
         print_line(f"exirkit fuzz show {report.database} {shown}    the program, and a script that fails")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,7 @@ from exirkit.cli.files import check_writable, write_text
 from exirkit.cli.options import Json
 
 if TYPE_CHECKING:
-    from exirkit.fuzz import Bucket, CampaignSummary, FeatureCount, Regressions, Shown, Store
+    from exirkit.fuzz import Bucket, CampaignSummary, FeatureCount, PairCoverage, Regressions, Shown, Store
 
 Database = Annotated[Path, typer.Argument(metavar="FILE.db", show_default=False)]
 CampaignId = Annotated[
@@ -36,31 +37,38 @@ def report(
     passes: Annotated[
         bool, typer.Option("--idle-passes", help="Findings too: passes of the default chain with too little to do.")
     ] = False,
+    pairs: Annotated[
+        bool, typer.Option("--pairs", help="Findings too: features, and passes, that hardly meet in any program.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Report what a campaign has found: verdicts, buckets of failures, time of the oracles, features of programs."""
     check_writable(html, ".html")
     with Steps() as steps:
         steps("loading torch")
-        from exirkit.fuzz import Store, find_campaign, html_page, idle_passes, load_quotas, summarise
+        from exirkit import fuzz
 
-        with Store(file, must_exist=True) as store:
-            chosen = find_campaign(store, campaign)
-            summary = summarise(store, chosen, load_quotas(store.config(chosen)))
+        with fuzz.Store(file, must_exist=True) as store:
+            chosen = fuzz.find_campaign(store, campaign)
+            summary = fuzz.summarise(store, chosen, fuzz.load_quotas(store.config(chosen)))
             worse = None if baseline is None else compare_with_baseline(store, chosen, baseline)
+            met = fuzz.pair_coverage(store, chosen) if pairs else ()
         shares = {one.feature: one.share for one in summary.passes}
-        idle = idle_passes(shares, summary.programs) if passes else []
+        idle = fuzz.idle_passes(shares, summary.programs) if passes else []
+        idle += fuzz.thin_pairs(met)
         if html is not None:
-            write_text(html, html_page(summary))
+            write_text(html, fuzz.html_page(summary))
     written = str(html) if html is not None else None
     if json:
         ok = not summary.failed and not (worse and worse.found) and not idle
-        found = {"summary": summary, "baseline": worse, "idle_passes": idle}
+        found = {"summary": summary, "baseline": worse, "idle_passes": idle, "pairs": met}
         print_json({"ok": ok, "database": str(file), "html": written, **found})
     else:
         _print_summary(summary)
         if worse is not None:
             _print_regressions(worse)
+        if met:
+            _print_pairs(met)
         for one in idle:
             print_text(f"\n{one.render()}")
         if written is not None:
@@ -193,6 +201,15 @@ def _print_summary(summary: CampaignSummary) -> None:
     print_text(f"\nBuckets of failures: {len(summary.buckets)}")
     for bucket in summary.buckets:
         _print_bucket(bucket)
+
+
+def _print_pairs(met: Sequence[PairCoverage]) -> None:
+    """Print how often features meet, and passes."""
+    rows = [
+        [one.kind, f"{one.pairs:,}", f"{one.seen:,}", f"{one.expected:,}", f"{len(one.thin):,}", f"{one.met:.1%}"]
+        for one in met
+    ]
+    print_table(["pairs of", ">there are", ">seen", ">expected", ">thin", ">met"], rows, title="\nPairs")
 
 
 def _quota(one: FeatureCount) -> str:

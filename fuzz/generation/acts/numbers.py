@@ -1,0 +1,193 @@
+"""Calls with numbers that compare equal or nearly so, and functions that undo each other where they overflow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import torch
+
+from exirkit.fuzz.generation.method.scope import Scope
+from exirkit.fuzz.generation.method.values import Fact, Value
+from exirkit.fuzz.generation.operators.catalogue import shipped_operators
+from exirkit.fuzz.programs import Contents
+
+_PAIRS = (
+    (0.0, -0.0),
+    (0.0, -0.0),
+    (math.inf, -math.inf),
+    (2.0**24 + 1, 2.0**24),
+    (1.0 + 2.0**-30, 1.0),
+    (2.0**-140, 0.0),
+)
+"""Numbers that something takes for one: a table of numbers, a dtype, a hash."""
+
+_NUMBERS = (-1.0, 3.0, 0.5, -2.0, 1.0, -3.0)
+_WHOLE_PAIRS = ((2**53 + 1, 2**53), (2**31, 2**31 - 1), (2**31 + 1, 1))
+
+
+def strange_numbers(scope: Scope) -> None:
+    """Call operators with two numbers that are easily taken for one, and divide by what they give.
+
+    Division shows the sign of a zero. Nothing else uses these values, of which intervals and grids say nothing.
+    """
+    if scope.choices.chance(0.2):
+        _whole_numbers(scope)
+        return
+    dtype = torch.float64 if scope.choices.chance(0.2) else torch.float32
+    contents = Contents("numbers", numbers=tuple(scope.choices.shuffled(_NUMBERS)))
+    value = scope.new_input(dtype, (len(_NUMBERS),), contents)
+    takers = [name for name in _TAKERS if scope.building.plan.policy.allows(name) and name in _known()]
+    if not takers:
+        return
+    same = scope.choices.pick(takers)
+    is_same = scope.choices.chance(0.4)
+    for number in scope.choices.shuffled(scope.choices.pick(_PAIRS)):
+        op = same if is_same else scope.choices.pick(takers)
+        _returned(scope, _divided(scope, _TAKERS[op](scope, op, value, number)))
+    _hide(scope, value)
+
+
+def _whole_numbers(scope: Scope) -> None:
+    value = scope.new_input(torch.int64, (3,), Contents("numbers", numbers=(1, -2, 5)))
+    for number in scope.choices.shuffled(scope.choices.pick(_WHOLE_PAIRS)):
+        op = scope.choices.pick(("aten.add.Scalar", "aten.sub.Scalar", "aten.eq.Scalar", "aten.lt.Scalar"))
+        dtype = torch.int64 if op in ("aten.add.Scalar", "aten.sub.Scalar") else torch.bool
+        _returned(scope, _loose(scope, op, (value, number), dtype, value.sizes))
+    _hide(scope, value)
+
+
+def _divided(scope: Scope, value: Value) -> Value:
+    if value.dtype == torch.bool or scope.choices.chance(0.2):
+        return value
+    return _loose(scope, "aten.reciprocal.default", (value,), value.dtype, value.sizes)
+
+
+_Taker = Callable[[Scope, str, Value, float], Value]
+
+
+def _beside(scope: Scope, op: str, value: Value, number: float) -> Value:
+    return _loose(scope, op, (value, number), value.dtype, value.sizes)
+
+
+def _in_front(scope: Scope, op: str, value: Value, number: float) -> Value:
+    return _loose(scope, op, (number, value), value.dtype, value.sizes)
+
+
+def _compared(scope: Scope, op: str, value: Value, number: float) -> Value:
+    return _loose(scope, op, (value, number), torch.bool, value.sizes)
+
+
+def _masked(scope: Scope, op: str, value: Value, number: float) -> Value:
+    mask = _loose(scope, "aten.gt.Scalar", (value, 0), torch.bool, value.sizes)
+    return _loose(scope, op, (value, mask, number), value.dtype, value.sizes)
+
+
+def _padded(scope: Scope, op: str, value: Value, number: float) -> Value:
+    return _loose(scope, op, (value, [1, 0], number), value.dtype, (len(_NUMBERS) + 1,))
+
+
+def _full(scope: Scope, op: str, value: Value, number: float) -> Value:
+    return _loose(scope, op, ([2], number), torch.float32, (2,), (("dtype", torch.float32),))
+
+
+_TAKERS: Mapping[str, _Taker] = {
+    "aten.mul.Scalar": _beside,
+    "aten.div.Scalar": _beside,
+    "aten.pow.Scalar": _in_front,
+    "aten.leaky_relu.default": _beside,
+    "aten.fill.Scalar": _beside,
+    "aten.lt.Scalar": _compared,
+    "aten.eq.Scalar": _compared,
+    "aten.masked_fill.Scalar": _masked,
+    "aten.constant_pad_nd.default": _padded,
+    "aten.full.default": _full,
+}
+"""Operators that take a number, and how."""
+
+_EDGES = (100.0, 1.0, -200.0, 0.5, 30.0, -0.0, 3.0, -1.5)
+
+
+def inverse_calls(scope: Scope) -> None:
+    """Apply a function and the one that undoes it, or the same once more, to elements for which that is not so."""
+    allows = scope.building.plan.policy.allows
+    pairs = [pair for pair in _INVERSES if all(op in _known() and allows(op) for op, _ in pair)]
+    if not pairs:
+        return
+    chosen = scope.choices.pick(pairs)
+    narrow = {one for _, more in chosen for one in more if isinstance(one, torch.dtype)}
+    special = not narrow & {torch.int32, torch.int64} and scope.choices.chance(0.4)
+    contents = (
+        Contents("special", seed=scope.building.seed())
+        if special
+        else Contents("numbers", numbers=tuple(scope.choices.shuffled(_EDGES)))
+    )
+    source = value = scope.new_input(torch.float32, (len(_EDGES),), contents)
+    for op, more in chosen:
+        if op == _CAST:
+            value = _loose(scope, op, (value,), more[0], value.sizes, (("dtype", more[0]),))
+        else:
+            value = _loose(scope, op, (value, *more), value.dtype, value.sizes)
+        if scope.choices.chance(0.1):
+            # Who replaces both keeps the one that something else uses.
+            _returned(scope, value)
+    _returned(scope, value)
+    _hide(scope, source)
+
+
+_CAST = "aten._to_copy.default"
+_One = tuple[str, tuple[Any, ...]]
+
+
+def _plain(name: str) -> _One:
+    return f"aten.{name}.default", ()
+
+
+def _cast(*dtypes: torch.dtype) -> tuple[_One, _One]:
+    first, second = ((_CAST, (dtype,)) for dtype in dtypes)
+    return first, second
+
+
+_SQUARE: _One = ("aten.pow.Tensor_Scalar", (2,))
+
+_INVERSES: tuple[tuple[_One, _One], ...] = (
+    *((_plain(one), _plain(other)) for one, other in (("exp", "log"), ("log", "exp"), ("expm1", "log1p"))),
+    *((_plain(one), _plain(other)) for one, other in (("log1p", "expm1"), ("tanh", "atanh"), ("atanh", "tanh"))),
+    *((_plain(one), _plain(one)) for one in ("reciprocal", "neg", "abs", "relu", "sigmoid", "round")),
+    (_plain("sqrt"), _SQUARE),
+    (_SQUARE, _plain("sqrt")),
+    *((("aten.mul.Scalar", (one,)), ("aten.div.Scalar", (one,))) for one in (3.0, 2.0**120)),
+    (("aten.add.Scalar", (2.0**25,)), ("aten.sub.Scalar", (2.0**25,))),
+    *(_cast(one, torch.float32) for one in (torch.float16, torch.bfloat16, torch.int32, torch.float64, torch.bool)),
+)
+"""Pairs of calls that a rule could take for nothing, or for one of them."""
+
+
+def _loose(
+    scope: Scope,
+    op: str,
+    args: tuple[Any, ...],
+    dtype: torch.dtype,
+    sizes: Any,
+    kwargs: tuple[tuple[str, Any], ...] = (),
+) -> Value:
+    """Add a call of whose result nothing is known, so that no other call finds it."""
+    bits = None if dtype.is_floating_point else 0
+    made = scope.call(op, args, Fact(dtype, sizes, 0, 1 if dtype == torch.bool else 0, bits, False), kwargs)
+    _hide(scope, made)
+    return made
+
+
+def _hide(scope: Scope, value: Value) -> None:
+    scope.values[:] = [one for one in scope.values if one is not value]
+
+
+def _returned(scope: Scope, value: Value) -> None:
+    scope.outputs_of_unknown_size.append(value)
+
+
+@cache
+def _known() -> frozenset[str]:
+    return frozenset(operator.name for operator in shipped_operators() if operator.weight > 0)

@@ -1,0 +1,107 @@
+"""Sizes other than sums of multiples of symbols, and views of tensors without elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from exirkit.fuzz.generation.method.extents import Affine, Extent, Extents
+from exirkit.fuzz.generation.method.scope import Scope
+from exirkit.fuzz.generation.method.values import Value
+from exirkit.fuzz.generation.operators.viewing import from_end, replaced
+from exirkit.fuzz.programs import Size
+
+
+def stepped_size(scope: Scope) -> None:
+    """Make tensors whose size falls, jumps or goes up and down as a symbol grows: its bound is not at an end."""
+    symbols = [one for one in scope.extents if one.constant == 0 and [count for _, count in one.terms] == [1]]
+    if not symbols:
+        return
+    symbol = scope.choices.pick(symbols)
+    text, greatest = scope.choices.pick(_STEPPED)(symbol)
+    size = Size(text)
+    if scope.choices.chance(0.5):
+        one = scope.new_input(torch.float32, (1,), scope.building.contents(torch.float32))
+        made = _hidden(
+            scope, scope.call("aten.expand_copy.default", (one, [size]), one.fact._replace(sizes=(greatest,)))
+        )
+    else:
+        fact = _number_fact(scope, greatest)
+        made = _hidden(scope, scope.call("aten.full.default", ([size], 2.0), fact.fact, (("dtype", torch.float32),)))
+    for op in scope.choices.shuffled(("aten.neg.default", "aten.abs.default"))[: scope.choices.integer(1, 2)]:
+        low, high = -made.magnitude, made.magnitude
+        made = _hidden(scope, scope.call(op, (made,), made.fact._replace(low=low, high=high, is_dense=True)))
+    scope.outputs_of_unknown_size.append(made)
+
+
+def _number_fact(scope: Scope, size: int) -> Value:
+    first = scope.values[0]
+    return Value(first.name, first.fact._replace(dtype=torch.float32, sizes=(size,), low=0, high=2, bits=0), "result")
+
+
+def _parity(symbol: Affine) -> tuple[str, int]:
+    return f"{symbol} - 2 * ({symbol} // 2) + 1", 2
+
+
+def _half(symbol: Affine) -> tuple[str, int]:
+    return f"{symbol} // 2 + 1", symbol.high // 2 + 1
+
+
+def _falling(symbol: Affine) -> tuple[str, int]:
+    # Torch asks of some sizes whether they are one.
+    return f"{symbol.high} - {symbol} + 2", symbol.high - symbol.low + 2
+
+
+def _jumping(symbol: Affine) -> tuple[str, int]:
+    return f"3 * ({symbol} // 3) - {symbol} + 3", 3
+
+
+_STEPPED: tuple[Callable[[Affine], tuple[str, int]], ...] = (_parity, _jumping, _falling, _half, _parity, _jumping)
+
+
+def empty_views(scope: Scope) -> None:
+    """View a tensor without elements, of which another size may vary, in other shapes, and compute with what is shown.
+
+    That a size follows from the others does not hold here: all numbers of elements are zero.
+    """
+    building, choices = scope.building, scope.choices
+    extents = building.dynamic_sizes()
+    other: Extent = extents[0] if extents and choices.chance(0.8) else 3
+    options: tuple[Extents, ...] = ((other, 0), (0, other), (2, 0, other))
+    sizes = choices.pick(options)
+    dtype = choices.pick((torch.float32, torch.int64))
+    value = _hidden(scope, scope.new_input(dtype, sizes, building.contents(dtype)))
+    if choices.chance(0.5):
+        value = _computed(scope, value)
+    more: list[object]
+    for _ in range(choices.integer(1, 2)):
+        kind = choices.integer(0, 2)
+        if kind == 0 or value.rank > 3:
+            order = choices.shuffled(range(value.rank))
+            sizes = tuple(value.sizes[dim] for dim in order)
+            op, more = "aten.permute", [order]
+        elif kind == 1:
+            dim = choices.integer(0, value.rank)
+            sizes = (*value.sizes[:dim], 1, *value.sizes[dim:])
+            op, more = "aten.unsqueeze", [from_end(scope, dim, value.rank + 1)]
+        else:
+            at = value.sizes.index(0)
+            sizes = replaced(value.sizes, at, 0, 5)
+            op, more = "aten.view", [list(sizes)]
+        made = scope.call(f"{op}.default", (value, *more), value.fact._replace(sizes=sizes, is_dense=False), root=value)
+        value = _hidden(scope, made)
+        if kind == 0:
+            # Whether such a tensor can be viewed in another shape is a matter of its strides.
+            value = _computed(scope, value)
+    scope.outputs_of_unknown_size.append(_computed(scope, value))
+
+
+def _computed(scope: Scope, value: Value) -> Value:
+    fact = value.fact._replace(low=-value.magnitude, high=value.magnitude)
+    return _hidden(scope, scope.call("aten.neg.default", (value,), fact))
+
+
+def _hidden(scope: Scope, value: Value) -> Value:
+    scope.values.remove(value)
+    return value

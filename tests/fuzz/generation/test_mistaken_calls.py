@@ -1,0 +1,80 @@
+"""What compilers mistake for something else is in programs, means what it should, and meets in swarms."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import torch
+
+from exirkit.fuzz.generation import Policy, SeededChoices, features_of, generate
+from exirkit.fuzz.generation.choices import LACKING, SWARMS
+from exirkit.fuzz.generation.method.dims import from_either_end
+from exirkit.fuzz.generation.method.ordering import interleaved
+from exirkit.fuzz.generation.method.values import Fact, Value
+from exirkit.fuzz.generation.policy import MISTAKEN, draw_plan
+from exirkit.fuzz.programs import Call, Ref, names_in, run_eagerly
+
+_VALUE = Value("x", Fact(torch.float32, (2, 3, 4), -1, 1, 2), "input")
+
+
+def test_dims_from_the_end_are_the_same_dims() -> None:
+    cases = (
+        ("aten.permute.default", (_VALUE, [2, 0, 1]), 3),
+        ("aten.unsqueeze.default", (_VALUE, 3), 4),
+        ("aten.cat.default", ([_VALUE, _VALUE], 1), 3),
+        ("aten.select.int", (_VALUE, 2, 1), 3),
+    )
+    for op, args, rank in cases:
+        written = [from_either_end(SeededChoices(seed), op, args, ())[0] for seed in range(30)]
+        assert {str(one[2:]) for one in written} == {str(list(args[2:]))}
+        dims = [one[1] if isinstance(one[1], list) else [one[1]] for one in written]
+        assert any(dim < 0 for row in dims for dim in row)
+        wanted = args[1] if isinstance(args[1], list) else [args[1]]
+        assert all([dim % rank for dim in row] == wanted for row in dims)
+    sizes = (_VALUE, [2, 12])
+    assert from_either_end(SeededChoices(1), "aten.view.default", sizes, ())[0] == list(sizes)
+
+
+def test_calls_stand_in_another_order_behind_what_they_read() -> None:
+    steps = [Call("aten.neg.default", (Ref(f"v{at // 2}"),), (), (f"v{at + 1}",)) for at in range(9)]
+    orders = {interleaved(SeededChoices(seed), steps) for seed in range(20)}
+    assert len(orders) > 10
+    for order in orders:
+        assert Counter(order) == Counter(steps)
+        made = {"v0"}
+        for call in order:
+            assert made.issuperset(names_in(call.arguments))
+            made.update(name for name in call.results if name)
+
+
+def test_programs_with_what_is_mistaken_run() -> None:
+    left = dict.fromkeys(MISTAKEN, 2)
+    shown: Counter[str] = Counter()
+    for seed in range(2000):
+        requests = draw_plan(SeededChoices(seed), Policy()).requests & left.keys()
+        if any(left[name] > 0 for name in requests):
+            program = generate(seed)
+            assert run_eagerly(program)
+            shown.update(features_of(program) & MISTAKEN.keys())
+            for name in requests:
+                left[name] -= 1
+        if all(number <= 0 for number in left.values()):
+            break
+    assert max(left.values()) <= 0
+    # What can be read off a program.
+    assert shown.keys() == {"dims_from_end", "odd_state", "stepped_size", "strange_numbers"}
+
+
+def test_each_swarm_lacks_a_quarter_of_the_features() -> None:
+    names = [f"feature {at}" for at in range(40)]
+    lacked = {name: [seed for seed in range(SWARMS) if SeededChoices(seed).emphasis(name) == 0] for name in names}
+    assert all(len(seeds) == LACKING for seeds in lacked.values())
+    assert len({tuple(seeds) for seeds in lacked.values()}) > 10
+    period = range(127 * SWARMS)
+    plans = {swarms: Counter[str]() for swarms in (False, True)}
+    for swarms, counts in plans.items():
+        for seed in period:
+            counts.update(draw_plan(SeededChoices(seed), Policy(swarms=swarms)).requests)
+    assert plans[True].keys() == plans[False].keys()
+    # As often as without, over all swarms; those that come only with others meet these as if by chance.
+    assert all(abs(plans[True][name] - many) < 0.05 * len(period) for name, many in plans[False].items())

@@ -1,0 +1,69 @@
+"""Parts other than passes are blamed for what they raise or reject: verifiers, and emission inside of planning."""
+
+from __future__ import annotations
+
+from exirkit.fuzz.compilers import ExirkitCompiler
+from exirkit.fuzz.mutants import Mutant, applied
+from exirkit.fuzz.oracles import check
+from exirkit.fuzz.programs import parse_program
+from exirkit.fuzz.triage import find_culprit
+
+_CONSTANT = """program(1)
+c = constant("f32[3]", dyadic(3))
+
+def forward(x: "f32[3]"):
+    y = aten.mul.Tensor(x, c)
+    return y
+
+run("forward", x=dyadic(1))
+"""
+_UNIT_DIM = """program(1)
+
+def forward(x: "f32[2, 1, 3, 2]"):
+    y = aten.clone.default(x, memory_format=torch.contiguous_format)
+    z = aten.neg.default(y)
+    return z
+
+run("forward", x=dyadic(1, layout="channels_last"))
+"""
+
+
+def _mutant(module: str, function: str, old: str, new: str, program: str) -> Mutant:
+    return Mutant(
+        id="other",
+        part="pass",
+        culprits=(),
+        doc="",
+        module=module,
+        function=function,
+        old=old,
+        new=new,
+        program=program,
+    )
+
+
+_CASES = {
+    "verifier": _mutant(
+        "verifiers.signature", "_stored", "else (program.constants,)", "else (program.state_dict,)", _CONSTANT
+    ),
+    "emitter": _mutant(
+        "emit.values", "call_values", "named.get(parameter.name", "named.fetch(parameter.name", _CONSTANT
+    ),
+    "eliminate-views": _mutant(
+        "passes.to_executorch.propagate_specs",
+        "_is_same",
+        "and old.dim_order == new.dim_order",
+        "and _memory_order(old) == _memory_order(new)",
+        _UNIT_DIM,
+    ),
+}
+
+
+def test_the_part_that_is_wrong_is_blamed() -> None:
+    for part, one in _CASES.items():
+        program, compiler = parse_program(one.program), ExirkitCompiler()
+        assert check(program, compiler=compiler).is_good
+        with applied(one):
+            failure = check(program, compiler=compiler).failures[0]
+            assert find_culprit(program, failure, compiler=compiler).part == part
+        assert (failure.oracle == "operand-layouts") == (part == "eliminate-views")
