@@ -236,7 +236,7 @@ class Readings:
     Attributes:
         tally: The ends.
         programs: How often torch made a program, by the kinds of `TorchReadings`, and `stood in` for files whose
-            reading ended well with another program in the place of one that torch was not given.
+            reading ended well with another program instead of one that torch was not given.
         seconds: How long they took, of processor time.
         peak_bytes: How much more memory than at the start was needed at once.
     """

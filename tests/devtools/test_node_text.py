@@ -1,4 +1,4 @@
-"""What is said of single nodes: of inputs, of results, in bodies, and of lowered programs."""
+"""What is known of single nodes: of inputs, of results, in bodies, and of lowered programs."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ def test_inputs_results_and_bodies_are_told_apart() -> None:
     assert "in the body: true_graph_0" in inside
     assert any(line.startswith("debug handle: ") for line in inside)
     assert nodes_named(edge, "nothing") == []
-    # Without its program, nothing is said of that, and nothing fails.
+    # Without its program, none of that is known, and nothing fails.
     assert not any(line.startswith(("stands", "result", "in the body")) for line in describe_node(call).splitlines())

@@ -136,7 +136,7 @@ def print_program(
         with steps.phase("torch", "loading torch"):
             import exirkit.fuzz  # noqa: F401 - its import is the phase
         if each is not None:
-            _refuse_unless_new(each, (after, node, around, module))
+            _reject_unless_new(each, (after, node, around, module))
             lowered = _steps_of(source, lowering, steps, strict, method, to_the_end=True)
             files = _write_each(target, lowered, each, sizes=not numbers)
             _print_files(PrintReport(target, PrintedDialect.EXECUTORCH.value, [], files), json)
@@ -165,7 +165,7 @@ def print_program(
         print_line()
 
 
-def _refuse_unless_new(folder: Path, others: Sequence[str | None]) -> None:
+def _reject_unless_new(folder: Path, others: Sequence[str | None]) -> None:
     """Raise the error of `--each` with options that choose a part, or with a directory that has something in it."""
     if any(one is not None for one in others):
         raise usage_error("--each writes whole programs: not with --after, --node, --around or --module")
