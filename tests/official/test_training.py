@@ -56,11 +56,11 @@ def test_a_result_is_not_the_parameter_that_is_trained(level: int) -> None:
     outputs = lowered.executorch_program.execution_plan[0].outputs
     # Loss, weight, three views of it, gradient, and the parameter, which a trainer changes in place.
     assert len(set(outputs)) == len(outputs) == 7
-    values = lowered.executorch_program.execution_plan[0].values
-    places = [values[at].val.allocation_info for at in outputs]
+    plan = lowered.executorch_program.execution_plan[0]
+    tensors: list[Any] = [plan.values[at].val for at in outputs]
     spans = [
-        (one.memory_id, one.memory_offset_low, 4 * math.prod(values[at].val.sizes))
-        for at, one in zip(outputs, places, strict=True)
+        (one.allocation_info.memory_id, one.allocation_info.memory_offset_low, 4 * math.prod(one.sizes))
+        for one in tensors
     ]
     arena, start, nbytes = spans[-1]
     assert not any(one == arena and at < start + nbytes and start < at + size for one, at, size in spans[:-1])
