@@ -43,12 +43,6 @@ class TorchReadings:
     _members: dict[bytes, Any] = field(default_factory=dict)
     _learns: bool = True
 
-    def ending(self) -> str:
-        """Return how a reading without an error ended, and forget it."""
-        found = "ok, torch left out" if self.stands_in else "ok"
-        self.stands_in = False
-        return found
-
     def program(self, make: Callable[..., ExportedProgram], given: tuple[Any, ...]) -> ExportedProgram:
         """Return what torch makes of a document and tensors, or what stands in for it."""
         digest = _digest(given)
