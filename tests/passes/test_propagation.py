@@ -81,6 +81,27 @@ def test_least_conversions_of_a_small_net() -> None:
     assert one.report.around_every_call == (6, 10_560)
 
 
+class NormThenPermute(nn.Module):
+    """A group norm between convolutions, and a permutation behind them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.second = nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.Conv2d(8, 8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.norm(self.first(x))).permute(0, 2, 3, 1) + 1
+
+
+def test_norms_keep_a_layout_and_permutations_read_either() -> None:
+    model, x = NormThenPermute().eval(), torch.randn(2, 3, 12, 10)
+    one = PropagationPass(CHANNELS_LAST)
+    made, _ = one.apply(edge(model, x))
+    check_results(model, made, x)
+    assert one.report is not None
+    # The image alone: what the permutation makes is row-major already.
+    assert (one.report.conversions, one.report.cost) == (1, x.numel())
+
+
 def test_new_nodes_know_where_they_come_from() -> None:
     made, _ = PropagationPass(CHANNELS_LAST).apply(edge(Blocks(), torch.randn(2, 3, 12, 10)))
     for node in made.graph.nodes:
