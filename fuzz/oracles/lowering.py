@@ -16,7 +16,7 @@ class Lowering(Oracle):
     title = "the chain works, with verifiers after every pass"
     cost = 10
     needs = ("lowering",)
-    suspects = ("verifier", "passes", "stage")
+    suspects = ("verifier", "passes", "shared views", "stage")
     former_name = "O1"
 
     def check(self, examination: Examination) -> Iterator[Failure]:

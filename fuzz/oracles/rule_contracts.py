@@ -12,13 +12,12 @@ from .oracle import Oracle
 class RuleContracts(Oracle):
     """No rule makes a result of another dtype, shape or layout.
 
-    It is asked when it is named. The engine takes such a result back, and no other oracle finds it.
+    The engine takes such a result back, and no other oracle finds it.
     """
 
     name = "rule-contracts"
     title = "results of rules have the types of what they replace"
     cost = 12
-    is_default = False
     needs = ("lowering",)
     suspects = ("stage",)
 

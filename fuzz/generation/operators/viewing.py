@@ -121,17 +121,18 @@ def _permute(scope: Scope, operator: Operator, value: Value) -> None:
         value = scope.new_input(value.dtype, sizes, scope.building.contents(value.dtype))
     elif value.rank > 1 and scope.choices.chance(0.5):
         value = _with_one(scope, value)
-    _permuted(scope, operator, value)
+    order = _permuted(scope, operator, value)
     if value.rank > 2 and scope.choices.chance(0.5):
-        # In which order two of them are applied matters from three dims on.
-        _permuted(scope, operator, scope.values[-1])
+        # In which order two of them are applied matters from three dims on, and the same one twice is not always none.
+        _permuted(scope, operator, scope.values[-1], order if scope.choices.chance(0.4) else None)
     if scope.choices.chance(0.5):
         # What is returned is never laid over its source.
         scope.must_use.append(scope.values[-1])
 
 
-def _permuted(scope: Scope, operator: Operator, value: Value) -> None:
-    order = scope.choices.shuffled(range(value.rank))
+def _permuted(scope: Scope, operator: Operator, value: Value, order: list[int] | None = None) -> list[int]:
+    """Propose a permutation, in this order or any, and return the order."""
+    order = order or scope.choices.shuffled(range(value.rank))
     sizes = tuple(value.sizes[dim] for dim in order)
     if scope.choices.chance(0.3):
         # From the end, all of them or some: what compares dims as they are written sees another order.
@@ -140,6 +141,7 @@ def _permuted(scope: Scope, operator: Operator, value: Value) -> None:
     else:
         written = [from_end(scope, dim, value.rank) for dim in order]
     _show(scope, operator, value, (written,), sizes, is_dense=value.fact.is_dense and order == list(range(value.rank)))
+    return order
 
 
 def _transpose(scope: Scope, operator: Operator, value: Value) -> None:
