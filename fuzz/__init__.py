@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from .comparison import gap_to_eager as gap_to_eager
     from .comparison import is_own_file as is_own_file
     from .comparison import lower_in_steps as lower_in_steps
+    from .comparison import profile_eagerly as profile_eagerly
     from .comparison import record_of as record_of
     from .comparison import results_of as results_of
     from .comparison import trace_runs as trace_runs
@@ -131,7 +132,7 @@ _EXPORTS = {
     "comparison": "ComparedFile LoweringChoices LoweringSteps MethodComparison MethodGap MethodJudge NodePlace "
     "NotTracedError Official RuntimeDifference Tolerances Traced TracedRuntime ValueGap WrongStep "
     "compare_method drawn_inputs eager_outputs first_false_step first_wrong_step gap_of gap_to_eager "
-    "is_own_file lower_in_steps record_of results_of trace_runs with_debug_handles",
+    "is_own_file lower_in_steps profile_eagerly record_of results_of trace_runs with_debug_handles",
     "compilers": "ExirkitCompiler place_pipelines require_official rules_of_book rules_of_pipeline",
     "examination": "Examination GraphFailedError GraphResult GraphSession ResultComparison expectations_of",
     "generation": "PatternSource Policy RulePatterns features_of generate generate_with_pattern program_strategy "

@@ -11,6 +11,7 @@ from .comparing import (
     is_own_file,
 )
 from .eager_gap import InstructionGap, MethodGap, gap_to_eager, record_of, with_debug_handles
+from .eager_times import profile_eagerly
 from .file_values import InstructionValues, Official, RuntimeResult, WrongInstruction, run_reference
 from .first_wrong import (
     MethodJudge,
@@ -60,6 +61,7 @@ __all__ = [
     "is_own_file",
     "lower_in_steps",
     "place_of",
+    "profile_eagerly",
     "record_of",
     "results_of",
     "run_reference",

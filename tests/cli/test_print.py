@@ -67,6 +67,23 @@ def test_wrong_names(invoke: Invoke, model_file: Path, options: tuple[str, str],
     assert says in done.stderr
 
 
+def test_every_stage_is_a_file(invoke: Invoke, model_file: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "stages"
+    done = invoke("print", f"{model_file}:tiny", "--each", str(folder))
+    assert done.exit_code == 0, done.output
+    files = sorted((folder / "forward").iterdir())
+    assert [str(one) for one in files] == done.stdout.split()
+    assert files[0].name == "00_export.txt"
+    assert "aten.linear.default(x, p_linear_weight, p_linear_bias)" in files[0].read_text()
+    (decomposed,) = (one for one in files if one.name.endswith("_decompose-to-core.txt"))
+    assert "aten.addmm.default(" in decomposed.read_text()
+    assert "aten.relu.out(" in files[-1].read_text()
+    again = invoke("print", f"{model_file}:tiny", "--each", str(folder))
+    assert again.exit_code == 2
+    assert "new or empty" in again.stderr
+    assert "EK711" in invoke("print", f"{model_file}:tiny", "--each", str(tmp_path / "x"), "--node", "x").stderr
+
+
 def test_everything_that_is_known_of_a_node(invoke: Invoke, model_file: Path) -> None:
     done = invoke("print", f"{model_file}:tiny", "--node", "%aten_addmm_default")
     assert done.exit_code == 0, done.output
@@ -75,7 +92,7 @@ def test_everything_that_is_known_of_a_node(invoke: Invoke, model_file: Path) ->
         "schema: aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
         "  mat1: %x  float32 [2, 4], dim order [0, 1]",
         "value: float32 [2, 3], dim order [0, 1]",
-        "users: %aten_relu_default",
+        "users: %aten_relu_default (aten.relu.default)",
         "module: linear (torch.nn.modules.linear.Linear)",
     ):
         assert line in done.stdout.splitlines()

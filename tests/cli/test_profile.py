@@ -161,6 +161,23 @@ def test_delegates_methods_and_a_second_program(invoke: Invoke, models: str) -> 
     assert [each.ratio for each in found.against.ratios.sums.modules] != []
 
 
+def test_against_eager_pytorch(invoke: Invoke, models: str) -> None:
+    done = invoke("profile", f"{models}:several", "--against", "eager", "--runs", "3", "--warmup", "1", "--json")
+    assert done.exit_code == 0, done.output
+    found = document(done.stdout)
+    assert found.against.target == "eager"
+    mine, theirs = found.methods[0], found.against.methods[0]
+    assert (mine.name, theirs.name) == ("model", "model")
+    assert calls(theirs.operators) == {"linear.default": 2, "relu.default": 2, "add.Tensor": 1}
+    assert [len(theirs.totals), theirs.instructions[0].module] == [3, "first.one"]
+    assert sum(one.median_ns for one in theirs.instructions) <= max(theirs.totals)
+    ratios = {one.name: one for one in found.against.ratios.model.modules}
+    one = ratios["first.one"]
+    assert one.ratio == pytest.approx(one.other_ns / one.median_ns)
+    assert invoke("lower", f"{models}:model", "-o", "model.pte").exit_code == 0
+    assert "EK711" in invoke("profile", "model.pte", "--against", "eager").stderr
+
+
 def test_a_file_and_its_record(invoke: Invoke, models: str) -> None:
     assert invoke("lower", f"{models}:model", "-o", "model.pte").exit_code == 0
     done = invoke("profile", "model.pte", "--runs", "1", "--top", "1")

@@ -9,6 +9,8 @@ import tempfile
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ from exirkit.emit import (
     trace_file,
     write_safetensors,
 )
-from exirkit.program import read_bundle, write_bundle
+from exirkit.program import FileCertificate, check_certificate, read_bundle, read_certificate, write_bundle
 from exirkit.runtime_ref import Runtime, Tracer
 
 _VALUES: tuple[Any, ...] = (
@@ -66,8 +68,7 @@ def archive_mutations(data: bytes, count: int, seed: int) -> Iterator[bytearray]
 
 
 def _changed_archive(data: bytes, rng: random.Random, number: int) -> bytes:
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        members = [(one.filename, archive.read(one)) for one in archive.infolist()]
+    members = list(_members(data))
     at = rng.randrange(len(members))
     name, content = members[at]
     kind = rng.randrange(20)
@@ -88,6 +89,12 @@ def _changed_archive(data: bytes, rng: random.Random, number: int) -> bytes:
             for one, found in members:
                 archive.writestr(zipfile.ZipInfo(one), found)
     return made.getvalue()
+
+
+@lru_cache(maxsize=64)
+def _members(data: bytes) -> tuple[tuple[str, bytes], ...]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return tuple((one.filename, archive.read(one)) for one in archive.infolist())
 
 
 def changed_content(content: bytes, rng: random.Random) -> bytes:
@@ -232,11 +239,12 @@ def read_exported(data: bytearray) -> None:
     _from_file(load_exported, data)
 
 
-def failure_bundle_bytes() -> bytes:
-    """Return a bundle of a program whose weights are stored."""
+def failure_bundle_bytes(*, stores_weights: bool) -> bytes:
+    """Return a bundle of a program whose weights are stored or drawn."""
     facts = {"options": {"level": 1, "rules": ["files/a.yaml"]}, "runs": 1, "seed": 3, "failure": None}
     made = io.BytesIO()
-    write_bundle(made, {"forward": exported()}, facts=facts, files={"a.yaml": b"rules: []"}, stores_weights=True)
+    files = {"a.yaml": b"rules: []"}
+    write_bundle(made, {"forward": exported()}, facts=facts, files=files, stores_weights=stores_weights)
     return made.getvalue()
 
 
@@ -244,6 +252,44 @@ def read_failure_bundle(data: bytearray) -> None:
     """Read a bundle with its programs."""
     bundle = _from_file(read_bundle, data)
     assert isinstance(bundle.facts, dict)
+
+
+_DIGEST = "0123456789abcdef" * 4
+
+
+def certificate_bytes() -> bytes:
+    """Return the certificate of a program file."""
+    document = {
+        "certificate": 1,
+        "exirkit": "0.1.0",
+        "torch": "2.13.0",
+        "program": {"name": "model.pte", "nbytes": 3, "sha256": _DIGEST},
+        "data": [{"name": "model.ptd", "nbytes": 5, "sha256": _DIGEST}],
+        "delegates": {"forward": ["XnnpackBackend"]},
+        "passes": [{"pipeline": "to_edge.yaml", "number": "1", "name": "decompose", "runs": 1, "changed": 1}],
+        "rules": [
+            {
+                "rule": "user.one", "book": "user.yaml", "hash": _DIGEST[:20], "status": "tried", "applied": 2,
+                "samples": 8, "seed": 3,
+            }
+        ],
+        "verifiers": [{"name": "memory", "of": "forward", "findings": ["EK303"]}],
+    }  # fmt: skip
+    return FileCertificate.model_validate(document).text().encode()
+
+
+def read_all_of_certificate(data: bytearray) -> None:
+    """Read a certificate and compare it with the files beside it."""
+    found = _from_file(read_certificate, data)
+    with suppress(OSError):
+        check_certificate(Path("/dev/shm/model.pte"), found)
+
+
+def document_mutations(data: bytes, count: int, seed: int) -> Iterator[bytearray]:
+    """Yield damaged copies of a document, most of them in its structure."""
+    rng = random.Random(seed)
+    for _ in range(count):
+        yield bytearray(changed_content(data, rng))
 
 
 def safetensors_bytes() -> bytes:

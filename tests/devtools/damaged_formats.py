@@ -1,34 +1,41 @@
 """Damage files of each format at random and, in flatbuffers, in every field; count what reading them ends with.
 
-Usage: python -m tests.devtools.damaged_formats [--mutations N] [--chunk N] [--seed N] [FORMAT ...]
+Usage: python -m tests.devtools.damaged_formats [--mutations N] [--torch-share N] [--figures FILE] [FORMAT ...]
 
 Fields: each aligned word in turn becomes each of a few words that readers trust too easily. Mutations: N damaged copies
 of each file; of archives mostly in one member, and in the structure of documents. The exit code is 1 unless every
 reading ends with a file or with the documented error, in time, without memory that grows, and with the process alive.
-Reading means everything: each tensor is made, each program in the file is read.
+Reading means everything: each tensor is made, each program in the file is read. Of damaged programs in archives,
+torch, which takes tens of milliseconds for one, makes one in `--torch-share`: see `torch_readings`.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import multiprocessing
+import resource
 import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 from tests.devtools.damaged_archives import (
     archive_mutations,
+    certificate_bytes,
+    document_mutations,
     etrecord_bytes,
     exported,
     failure_bundle_bytes,
     header_mutations,
     packaged_programs_bytes,
+    read_all_of_certificate,
     read_all_safetensors,
     read_etrecord,
     read_exported,
@@ -36,7 +43,8 @@ from tests.devtools.damaged_archives import (
     safetensors_bytes,
     saved_program_bytes,
 )
-from tests.runtime_ref.damage_campaign import Tally, campaign, damaged_fields, load_program
+from tests.devtools.torch_readings import TorchReadings, sparing
+from tests.runtime_ref.damage_campaign import Tally, campaign, damaged_fields, load_program, resident_bytes
 from tests.runtime_ref.mutations import mutations
 
 from exirkit import ExecutorchBackendConfig, ProgramFormatError, ProgramVerifyError, to_edge
@@ -71,6 +79,9 @@ from exirkit.emit import (
     traced_tensor,
 )
 from exirkit.ir import ModelError, UsageError
+
+# More than this at once is too much for files of some ten thousand bytes.
+PEAK_BYTES = 512 << 20
 
 
 def anywhere(data: bytes, count: int, seed: int) -> Iterator[bytearray]:
@@ -200,7 +211,13 @@ FORMATS = {
     "etrecord": _archive(etrecord_bytes, read_etrecord, ModelError, "EK745"),
     "pt2": _archive(saved_program_bytes, read_exported, CommandError, "EK718"),
     "pt2 of several": _archive(packaged_programs_bytes, read_exported, CommandError, "EK718"),
-    "failure": _archive(failure_bundle_bytes, read_failure_bundle, UsageError, "EK772"),
+    "failure": _archive(lambda: failure_bundle_bytes(stores_weights=True), read_failure_bundle, UsageError, "EK772"),
+    "failure, drawn": _archive(
+        lambda: failure_bundle_bytes(stores_weights=False), read_failure_bundle, UsageError, "EK772"
+    ),
+    "certificate": Format(
+        certificate_bytes, read_all_of_certificate, (ModelError,), frozenset({"EK781"}), document_mutations, False
+    ),
     "safetensors": Format(
         safetensors_bytes,
         read_all_safetensors,
@@ -212,63 +229,133 @@ FORMATS = {
 }
 
 
-def _readings(name: str, kind: str, data: bytes, count: int, seed: int) -> Tally:
+@dataclass
+class Readings:
+    """What readings of damaged copies of one file ended with.
+
+    Attributes:
+        tally: The ends.
+        programs: How often torch made a program, by the kinds of `TorchReadings`, and `stood in` for files whose
+            reading ended well with another program instead of one that torch was not given.
+        seconds: How long they took, of processor time.
+        peak_bytes: How much more memory than at the start was needed at once.
+    """
+
+    tally: Tally
+    programs: Counter[str]
+    seconds: float = 0.0
+    peak_bytes: int = 0
+
+    @property
+    def is_clean(self) -> bool:
+        return self.tally.is_clean and self.peak_bytes < PEAK_BYTES
+
+    def add(self, other: Readings) -> None:
+        """Add other readings."""
+        self.tally.add(other.tally)
+        self.programs += other.programs
+        self.seconds += other.seconds
+        self.peak_bytes = max(self.peak_bytes, other.peak_bytes)
+
+    def figures(self) -> dict[str, Any]:
+        """Return all of it as JSON has it."""
+        return {
+            "readings": self.tally.loads,
+            "ends": dict(sorted(self.tally.outcomes.items())),
+            "undocumented": dict(self.tally.undocumented.most_common(20)),
+            "programs": dict(sorted(self.programs.items())),
+            "slowest_ms": round(self.tally.slowest_s * 1e3, 2),
+            "processor_ms_of_one": round(self.seconds * 1e3 / max(self.tally.loads, 1), 3),
+            "peak_mib": self.peak_bytes >> 20,
+            "is_clean": self.is_clean,
+        }
+
+
+def readings_of(name: str, kind: str, data: bytes, count: int, seed: int, torch_readings: TorchReadings) -> Readings:
+    """Read damaged copies."""
     known = FORMATS[name]
+    programs = torch_readings.counts = Counter()
+
+    def read(damaged: bytearray) -> None:
+        torch_readings.stands_in = False
+        known.read(damaged)
+        programs["stood in"] += torch_readings.stands_in
+
     copies = damaged_fields(data, len(data)) if kind == "fields" else known.damaged(data, count, seed)
-    return campaign(copies, count, known.tally())
+    base, started = resident_bytes(), time.process_time()
+    tally = campaign(copies, count, Tally(read, known.documented, known.codes))
+    tally.read = known.read
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return Readings(tally, programs, time.process_time() - started, max(0, peak - base))
 
 
-def in_a_process(name: str, kind: str, data: bytes, count: int, seed: int) -> Tally:
+def in_a_process(name: str, kind: str, data: bytes, count: int, seed: int, torch_readings: TorchReadings) -> Readings:
     """Read damaged copies in a process that may die, which is a finding."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
-        try:
-            return pool.submit(_readings, name, kind, data, count, seed).result()
-        except BrokenProcessPool:
-            tally = FORMATS[name].tally()
-            tally.undocumented[f"the process died, seed {seed}"] += 1
-            return tally
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(
+        target=lambda: sender.send(readings_of(name, kind, data, count, seed, torch_readings)), daemon=True
+    )
+    process.start()
+    sender.close()
+    try:
+        found: Readings = receiver.recv()
+    except EOFError:
+        found = Readings(FORMATS[name].tally(), Counter())
+        found.tally.undocumented[f"the process died, {kind}, seed {seed}"] += 1
+    process.join()
+    return found
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("formats", nargs="*", metavar="FORMAT", help=", ".join(FORMATS))
     parser.add_argument("--mutations", type=int, default=100_000)
-    parser.add_argument("--chunk", type=int, default=2000, help="readings of a process")
+    parser.add_argument("--chunk", type=int, default=5000, help="readings of a process")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--torch-share", type=int, default=1, metavar="N", help="torch makes one damaged program in N")
+    parser.add_argument("--figures", type=Path, metavar="FILE", help="JSON, written again after each process")
     options = parser.parse_args()
-    is_clean = True
     sys.stdout.write(f"seed {options.seed}\n")
     warnings.simplefilter("ignore")
     logging.disable()
     torch.set_num_threads(1)
+    figures: dict[str, Any] = {"seed": options.seed, "torch_share": options.torch_share}
+    is_clean = True
     for name in options.formats or FORMATS:
-        known = FORMATS[name]
-        data = known.make()
-        known.read(bytearray(data))
-        chunks = [("fields", 2 * len(data), 0)] if known.has_fields else []
-        for start in range(0, options.mutations, options.chunk):
-            count = min(options.chunk, options.mutations - start)
-            chunks.append(("mutations", count, options.seed * 1_000_003 + start))
-        totals = {kind: known.tally() for kind, _, _ in chunks}
-        seconds = dict.fromkeys(totals, 0.0)
-        for number, (kind, count, seed) in enumerate(chunks):
-            started = time.monotonic()
-            tally = in_a_process(name, kind, data, count, seed)
-            seconds[kind] += time.monotonic() - started
-            totals[kind].add(tally)
-            sys.stderr.write(f"\r{name}: {number + 1} of {len(chunks)} ")
+        data = FORMATS[name].make()
+        torch_readings = TorchReadings(options.torch_share)
+        with sparing(torch_readings, lambda name=name, data=data: FORMATS[name].read(bytearray(data))):  # type: ignore[misc]
+            for kind, found in _readings_of_format(name, data, options, torch_readings):
+                figures.setdefault(name, {"bytes": len(data)})[kind] = found.figures()
+                if options.figures is not None:
+                    options.figures.write_text(json.dumps(figures, indent=1) + "\n")
         sys.stderr.write("\n")
-        for kind, tally in totals.items():
-            codes = ", ".join(f"{code} {count}" for code, count in sorted(tally.outcomes.items()))
-            sys.stdout.write(
-                f"{name} {kind}: {tally.loads} readings of {len(data)} bytes, slowest {tally.slowest_s * 1e3:.1f} ms, "
-                f"memory +{tally.grown_bytes >> 20} MiB, {tally.loads / seconds[kind]:.0f}/s; {codes}\n"
-            )
-            for text, count in tally.undocumented.most_common(8):
-                sys.stdout.write(f"    {count} times {text}\n")
-            sys.stdout.flush()
-            is_clean &= tally.is_clean
+        for kind, text in figures[name].items():
+            if kind != "bytes":
+                sys.stdout.write(f"{name} {kind}: {json.dumps(text)}\n")
+                is_clean &= text["is_clean"]
+        sys.stdout.flush()
     return 0 if is_clean else 1
+
+
+def _readings_of_format(
+    name: str, data: bytes, options: argparse.Namespace, torch_readings: TorchReadings
+) -> Iterator[tuple[str, Readings]]:
+    """Yield the kind of damage and what is known so far, after each process."""
+    chunks = [("fields", 2 * len(data), 0)] if FORMATS[name].has_fields else []
+    for start in range(0, options.mutations, options.chunk):
+        count = min(options.chunk, options.mutations - start)
+        chunks.append(("mutations", count, options.seed * 1_000_003 + start))
+    totals: dict[str, Readings] = {}
+    for number, (kind, count, seed) in enumerate(chunks):
+        found = in_a_process(name, kind, data, count, seed, torch_readings)
+        if kind in totals:
+            totals[kind].add(found)
+        else:
+            totals[kind] = found
+        sys.stderr.write(f"\r{name}: {number + 1} of {len(chunks)} ")
+        yield kind, totals[kind]
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -46,14 +47,23 @@ def test_a_result_is_not_the_parameter_that_is_trained(level: int) -> None:
             super().__init__()
             self.weight = torch.nn.Parameter(torch.ones(3))
 
-        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            return (self.weight * x).sum(), self.weight.detach()
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            seen = self.weight.detach()
+            return (self.weight * x).sum(), seen, seen.view(3, 1), seen.unsqueeze(0).transpose(0, 1), seen[:2]
 
     joint = _export_forward_backward(torch.export.export(ReturnsItsWeight(), (torch.ones(3),)))
     lowered = to_edge(joint).to_executorch(ExecutorchBackendConfig(optimization_level=level))
     outputs = lowered.executorch_program.execution_plan[0].outputs
-    # Loss, weight, gradient, and the parameter, which a trainer changes in place.
-    assert len(set(outputs)) == len(outputs) == 4
+    # Loss, weight, three views of it, gradient, and the parameter, which a trainer changes in place.
+    assert len(set(outputs)) == len(outputs) == 7
+    plan = lowered.executorch_program.execution_plan[0]
+    tensors: list[Any] = [plan.values[at].val for at in outputs]
+    spans = [
+        (one.allocation_info.memory_id, one.allocation_info.memory_offset_low, 4 * math.prod(one.sizes))
+        for one in tensors
+    ]
+    arena, start, nbytes = spans[-1]
+    assert not any(one == arena and at < start + nbytes and start < at + size for one, at, size in spans[:-1])
 
 
 def test_a_perceptron_is_trained() -> None:

@@ -102,6 +102,23 @@ def test_drawn_values_have_the_statistics(program: ExportedProgram, tmp_path: Pa
     assert all(one.shape == two.shape for one, two in zip(leaves(found), leaves(program), strict=True))
 
 
+@pytest.mark.parametrize("part", ["state", "inputs"])
+def test_no_more_is_drawn_than_the_program_has(
+    program: ExportedProgram, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    path, bad = tmp_path / "good.zip", tmp_path / "bad.zip"
+    write_bundle(path, {"run": program})
+    document = json.loads(zipfile.ZipFile(path).read("bundle.json"))
+    described = document["programs"]["run"][part]
+    one = described["wide"] if part == "state" else described[0]
+    one["shape"] = [1 << 28, one["shape"][1]]
+    rewritten(path, bad, "bundle.json", lambda _: json.dumps(document).encode())
+    monkeypatch.setattr(torch, "randn", lambda *_, **__: pytest.fail("values were drawn"))
+    with pytest.raises(UsageError, match="has the sizes") as error:
+        read_bundle(bad)
+    assert error.value.code == "EK772"
+
+
 DTYPES = (torch.bool, torch.uint8, torch.int64, torch.float16, torch.bfloat16, torch.float64)
 SHAPES: tuple[tuple[int, ...], ...] = ((), (0,), (1,), (3, 0, 2), (70,), (13, 11))
 

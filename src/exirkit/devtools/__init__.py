@@ -24,6 +24,7 @@ from .inspector import PerfData as PerfData
 from .inspector import TimeScale as TimeScale
 from .node_text import describe_node as describe_node
 from .node_text import inspect_node as inspect_node
+from .node_text import nodes_named as nodes_named
 from .profile import GroupTimes as GroupTimes
 from .profile import InstructionTimes as InstructionTimes
 from .profile import MethodProfile as MethodProfile

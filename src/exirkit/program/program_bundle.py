@@ -218,6 +218,7 @@ class _Reader:
         text = self._members[f"programs/{name}.json"]
         document = json.loads(text)
         check_stored_program(document)
+        _check_sizes(document["graph_module"], described)
         state = {key: self._value(f"{name}.{key}", one) for key, one in described["state"].items()}
         constants = {key: self._value(f"{name}.{key}", one) for key, one in described["constants"].items()}
         program = program_from_json(text, state, constants, None)
@@ -261,6 +262,35 @@ class _Reader:
         if described["parameter"]:
             return torch.nn.Parameter(made, requires_grad=bool(described["gradient"]))
         return made.requires_grad_(bool(described["gradient"])) if dtype.is_floating_point else made
+
+
+_STORED_NAMES = ("parameter_name", "buffer_name", "tensor_constant_name")
+
+
+def _check_sizes(graph_module: Mapping[str, Any], described: Mapping[str, Any]) -> None:
+    """Raise ValueError unless tensors are described with the sizes that the program has, before any is drawn."""
+    values = graph_module["graph"]["tensor_values"]
+    stored = {**described["state"], **described["constants"]}
+    given = iter(described["inputs"] or ())
+    for (kind, entry), *_ in (list(spec.items()) for spec in graph_module["signature"]["input_specs"]):
+        key = next((entry[name] for name in _STORED_NAMES if name in entry), None)
+        one = next(given, None) if kind in ("user_input", "constant_input") else stored.get(key)
+        argument = entry.get("arg", {})
+        value = values.get(argument.get("name", argument.get("as_tensor", {}).get("name")))
+        if one is None or value is None or "shape" not in one:
+            continue
+        sizes = [_traced_size(size) for size in value["sizes"]]
+        agrees = len(sizes) == len(one["shape"]) and all(
+            wanted is None or wanted == size for wanted, size in zip(sizes, one["shape"], strict=True)
+        )
+        _require(agrees, f"{key or kind} has the sizes {one['shape']}, and {sizes} in the program"[:200])
+
+
+def _traced_size(size: Mapping[str, Any]) -> int | None:
+    """Return a size with which a program was traced; None if it does not say that."""
+    if "as_int" in size:
+        return int(size["as_int"])
+    return ((size.get("as_expr") or {}).get("hint") or {}).get("as_int")
 
 
 def _drawn(count: int, dtype: torch.dtype, statistics: Mapping[str, Any], seed: int) -> torch.Tensor:

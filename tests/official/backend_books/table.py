@@ -19,6 +19,7 @@ from exirkit.patterns import (
     backend_books,
     backend_classes,
     book_text,
+    bucket_verdicts,
     named_books,
     other_backend_classes,
     shipped_books,
@@ -85,6 +86,15 @@ Packages without a book of their own: rules of other books, and passes, that do 
 
 """
 
+_VERDICTS = """
+## Verdicts on buckets
+
+Differences that `exirkit fuzz --against backends/NAME` has found, each with a verdict, which the command prints beside
+the bucket: `theirs`, the pass is wrong; `narrower` and `wider`, the rules do less or more on purpose; `equivalent`,
+both are right by other calls; `ours`, the rules are wrong. They are kept in
+`patterns/rules/backends/verdicts/buckets.yaml`.
+
+"""
 _DEFECTS = """
 ## Defects of the classes
 
@@ -138,6 +148,8 @@ def page() -> str:
         for one in pass_findings()
     ]
     parts.append(_DEFECTS + _table(["what is wrong", "package", "class"], rows))
+    judged = [[f"`{one.bucket.replace('|', '/')}`", one.verdict, one.because] for one in bucket_verdicts()]
+    parts.append(_VERDICTS + _table(["bucket", "verdict", "because"], judged))
     return "".join(parts)
 
 

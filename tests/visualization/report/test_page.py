@@ -210,6 +210,33 @@ def test_any_two_stages_can_be_compared(browser: Browser, page: Path) -> None:
     assert any("alloc" in line for line in lines(browser, "added"))
 
 
+def test_two_stages_are_side_by_side_and_in_step(browser: Browser, page: Path) -> None:
+    opened(browser, page)
+    choose(browser, "plan-memory")
+    pick(browser, "compared", "0")
+    assert browser.value("document.getElementById('beside').hidden")
+    browser.press("b")
+    assert browser.value("document.getElementById('sides').checked")
+    left = "[...document.querySelectorAll('#beside .row')]"
+    assert browser.value(f"{left}.some((one) => one.textContent.includes('aten.silu.default'))")
+    # What the rules and passes made of a call is marked when the call is selected, and the other way round.
+    browser.value(f"{left}.find((one) => one.textContent.includes('%silu:')).click()")
+    browser.settle()
+    assert browser.text("nodename") == "%silu"
+    added = "[...document.querySelectorAll('#lines .row.added')]"
+    browser.value(f"{added}.find((one) => one.textContent.includes('aten.mul.out')).click()")
+    browser.settle()
+    marked = browser.value("[...document.querySelectorAll('#beside .row.selected .t')].map((one) => one.textContent)")
+    assert len(marked) == 1
+    assert marked[0].startswith("%silu:")
+    # The address has it, and the box takes it away.
+    assert "b=1" in browser.value("location.hash")
+    browser.value("document.getElementById('sides').click()")
+    browser.settle()
+    assert browser.value("document.getElementById('beside').hidden")
+    assert browser.errors == []
+
+
 def test_measured_numbers_are_shown_at_their_nodes(browser: Browser, page: Path) -> None:
     opened(browser, page)
     choose(browser, "plan-memory")

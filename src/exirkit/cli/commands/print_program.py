@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from exirkit.cli.choices import Lowering
 from exirkit.cli.console import Steps, output_to_stderr, print_json, print_line, print_text
-from exirkit.cli.errors import unknown_name
+from exirkit.cli.errors import unknown_name, usage_error
+from exirkit.cli.files import write_text
 from exirkit.cli.model import ModelSource, export_target, parse_source
 from exirkit.cli.options import (
     Json,
@@ -70,11 +73,13 @@ class PrintReport:
         target: The model.
         dialect: `aten`, `edge` or `executorch`.
         methods: Its methods.
+        files: With `--each`, what was written instead.
     """
 
     target: str
     dialect: str
     methods: list[PrintedMethod]
+    files: Sequence[str] = ()
     ok: bool = True
 
 
@@ -90,12 +95,21 @@ def print_program(
         str | None, typer.Option(metavar="PATH", help="Only calls of this module: features.3.", show_default=False)
     ] = None,
     around: Annotated[
-        str | None, typer.Option(metavar="NODE", help="Only this call and those near it.", show_default=False)
+        str | None,
+        typer.Option(metavar="NODE", help="Only this call and those near it, with debug handles.", show_default=False),
     ] = None,
     node: Annotated[
         str | None,
         typer.Option(
             metavar="NODE", help="Everything that is known of this node, instead of the program.", show_default=False
+        ),
+    ] = None,
+    each: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write the program after every pass that changes it to a file there.",
+            show_default=False,
         ),
     ] = None,
     distance: Annotated[int, typer.Option(min=0, help="Number of steps from that call.")] = 2,
@@ -121,6 +135,12 @@ def print_program(
     with Steps() as steps:
         with steps.phase("torch", "loading torch"):
             import exirkit.fuzz  # noqa: F401 - its import is the phase
+        if each is not None:
+            _reject_unless_new(each, (after, node, around, module))
+            lowered = _steps_of(source, lowering, steps, strict, method, to_the_end=True)
+            files = _write_each(target, lowered, each, sizes=not numbers)
+            _print_files(PrintReport(target, PrintedDialect.EXECUTORCH.value, [], files), json)
+            return
         programs = _lowered(source, lowering, steps, strict, method, dialect, after)
         if node is not None:
             methods = [_described(name, stage, program, node) for name, stage, program in programs]
@@ -145,19 +165,62 @@ def print_program(
         print_line()
 
 
+def _reject_unless_new(folder: Path, others: Sequence[str | None]) -> None:
+    """Raise the error of `--each` with options that choose a part, or with a directory that has something in it."""
+    if any(one is not None for one in others):
+        raise usage_error("--each writes whole programs: not with --after, --node, --around or --module")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise usage_error(f"{folder} is there already; --each writes to a directory that is new or empty")
+
+
+def _print_files(report: PrintReport, json: bool) -> None:
+    if json:
+        print_json(report)
+    else:
+        print_text("\n".join(report.files))
+
+
+def _write_each(target: str, lowered: Mapping[str, LoweringSteps], folder: Path, *, sizes: bool) -> list[str]:
+    """Write the program of each method after every pass that changed it, in their order: `METHOD/02_PASS.txt`.
+
+    Raises:
+        DiagnosticError: The lowering failed; what there is until then has been written.
+        OSError: A file cannot be written.
+    """
+    files = []
+    for name, steps in lowered.items():
+        for number, one in enumerate(steps.snapshots(name)):
+            text = _notation(one.program, None, None, 0, sizes=sizes).text()
+            file = folder / _plain(name) / f"{number:02d}_{_plain(one.stage)}.txt"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_text(file, f"# {target}, {name}, after {one.stage}\n{text}\n")
+            files.append(str(file))
+    failure = next((one.failure for one in lowered.values() if one.failure is not None), None)
+    if failure is not None:
+        raise failure
+    return files
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", name) or "-"
+
+
 def _described(method: str, stage: str, program: ExportedProgram, wanted: str) -> PrintedMethod:
     """Return what is known of a node.
 
     Raises:
         CommandError: EK711, there is no such node.
     """
-    from exirkit.devtools import describe_node
+    from exirkit.devtools import describe_node, nodes_named
+    from exirkit.ir import called_graphs
 
-    nodes = {node.name: node for node in program.graph.nodes}
     name = wanted.removeprefix("%")
-    if name not in nodes:
-        raise unknown_name("the program has no node", name, list(nodes))
-    return PrintedMethod(method, stage, {}, describe_node(nodes[name]).splitlines(), {})
+    found = nodes_named(program, name)
+    if not found:
+        known = [node.name for module in called_graphs(program.graph_module) for node in module.graph.nodes]
+        raise unknown_name("the program has no node", name, list(dict.fromkeys(known)))
+    lines = "\n\n".join(describe_node(node, program) for node in found).splitlines()
+    return PrintedMethod(method, stage, {}, lines, {})
 
 
 def _lowered(
@@ -176,15 +239,23 @@ def _lowered(
         DiagnosticError: The program cannot be lowered that far.
         OSError: A file cannot be read.
     """
+    to_the_end = dialect is PrintedDialect.EXECUTORCH or after is not None
+    lowered = _steps_of(source, lowering, steps, strict, method, to_the_end=to_the_end)
+    return [(name, *_chosen(name, one, dialect, after)) for name, one in lowered.items()]
+
+
+def _steps_of(
+    source: ModelSource, lowering: Lowering, steps: Steps, strict: bool, method: str | None, *, to_the_end: bool
+) -> dict[str, LoweringSteps]:
+    """Lower a model in steps; return these for each method that is asked for."""
     from exirkit.fuzz import lower_in_steps
 
     choices = lowering.choices()
     target = export_target(source, steps, strict=strict)
     names = sorted(target.only(method).programs)
     with steps.phase("lower", "lowering"), output_to_stderr():
-        to_the_end = dialect is PrintedDialect.EXECUTORCH or after is not None
         lowered = lower_in_steps(target.programs, choices, to_the_end=to_the_end)
-    return [(name, *_chosen(name, lowered, dialect, after)) for name in names]
+    return dict.fromkeys(names, lowered)
 
 
 def _chosen(
@@ -220,7 +291,9 @@ def _notation(
     from exirkit.patterns import notation_of, surrounding, with_between
 
     def comment(node: Node) -> str | None:
-        return ", ".join(one for one in (module_path(node), source_line(node)) if one) or None
+        handle = node.meta.get("debug_handle") if around is not None else None
+        said = (module_path(node), source_line(node), None if handle is None else f"debug handle {handle}")
+        return ", ".join(one for one in said if one) or None
 
     calls = [node for node in program.graph.nodes if node.op == "call_function"]
     chosen: Sequence[Node] | None = None

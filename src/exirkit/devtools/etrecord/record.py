@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import torch
 from pydantic import TypeAdapter
@@ -264,11 +264,11 @@ class ETRecord:
         wanted = set(_listed(handle))
         return [node for node in self.nodes.get(method, ()) if not wanted.isdisjoint(node.handles)]
 
-    def save(self, path: str | PathLike[str], *, official: bool = True, weights: bool = True) -> None:
+    def save(self, path: str | PathLike[str] | IO[bytes], *, official: bool = True, weights: bool = True) -> None:
         """Write the record.
 
         Args:
-            path: The file (`.etrecord`).
+            path: The file (`.etrecord`): a path, or a binary file to write to.
             official: Whether to store the programs, in the form that the official Inspector reads. A program that torch
                 does not serialise is left out with a warning (EK740).
             weights: Whether these have the values of weights, which only a numeric gap needs.

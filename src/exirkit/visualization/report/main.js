@@ -22,6 +22,7 @@ function onKey(event, selection, view, stages) {
   const actions = {
     "/": () => byId("search").focus(), "[": () => stages.step(-1), "]": () => stages.step(1), "t": toggleTheme,
     "c": () => selection.set({ changes: !selection.state.changes }), "h": () => byId("idle").click(),
+    "b": () => selection.set({ beside: !selection.state.beside }),
     "Escape": () => selection.set({ node: null }),
     ...(inProgram ? { "ArrowDown": () => view.step(1), "ArrowUp": () => view.step(-1), "j": () => view.step(1), "k": () => view.step(-1),
       "n": () => view.stepChange(1), "p": () => view.stepChange(-1) } : {}),
@@ -43,6 +44,7 @@ async function main() {
   selection.listen(() => showTab(selection));
   const stages = new StageList(selection);
   const view = new ProgramView(selection);
+  new BesideView(selection, view);
   finder = new Finder(selection, view);
   new NodePanel(selection);
   new RulesTab(selection);

@@ -22,7 +22,7 @@ class NodePanel {
   }
 
   help() {
-    const keys = [["\u2191 \u2193", "line"], ["n p", "next, previous change"], ["[ ]", "stage"], ["c", "changes only"], ["/", "search"],
+    const keys = [["\u2191 \u2193", "line"], ["n p", "next, previous change"], ["[ ]", "stage"], ["c", "changes only"], ["b", "side by side"], ["/", "search"],
       ["h", "idle stages"], ["1 to 8", "views"], ["t", "theme"], ["Esc", "let go"]];
     return [element("h3", {}, "No node selected"), element("p", { class: "dim" }, "Click a line, or move with the keys."),
       element("dl", {}, keys.map(([key, what]) => [element("dt", {}, element("kbd", {}, key)), element("dd", {}, what)]))];

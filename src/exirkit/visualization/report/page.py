@@ -11,8 +11,8 @@ from importlib.resources import files
 from typing import Any
 
 _SCRIPTS = (
-    "text.js", "document.js", "differences.js", "selection.js", "program_view.js", "node_panel.js", "stage_list.js",
-    "rules_tab.js", "memory_tab.js", "tables_tab.js", "search.js", "main.js",
+    "text.js", "document.js", "differences.js", "selection.js", "program_view.js", "beside_view.js", "node_panel.js",
+    "stage_list.js", "rules_tab.js", "memory_tab.js", "tables_tab.js", "search.js", "main.js",
 )  # fmt: skip
 
 

@@ -27,6 +27,7 @@ class ProgramView {
       const first = this.lines.findIndex((line) => line.kind !== SAME && line.kind !== undefined);
       if (state.node === null && first > 3) { this.place.scrollTop = (first - 3) * LINE_HEIGHT; }
     }
+    byId("sides").checked = state.beside;
     if (state.node !== this.revealed || state.stage !== this.revealedAt) {
       this.revealed = state.node;
       this.revealedAt = state.stage;
@@ -68,6 +69,10 @@ class ProgramView {
         id: "changes", type: "checkbox", checked: state.changes,
         onchange: (event) => this.selection.set({ changes: event.target.checked }),
       }), " changes only"),
+      element("label", { title: "b" }, element("input", {
+        id: "sides", type: "checkbox",
+        onchange: (event) => this.selection.set({ beside: event.target.checked }),
+      }), " side by side"),
       element("span", { class: "doc", title: stage.doc }, stage.doc), stage.place ? element("code", {}, stage.place) : null);
   }
 

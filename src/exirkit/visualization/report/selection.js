@@ -4,7 +4,7 @@ class Selection {
   constructor(report) {
     this.report = report;
     this.listeners = [];
-    this.state = { method: 0, stage: 0, from: null, node: null, tab: "program", changes: false, rule: null, file: null, line: null };
+    this.state = { method: 0, stage: 0, from: null, node: null, tab: "program", changes: false, beside: false, rule: null, file: null, line: null };
   }
 
   get method() { return this.report.methods[this.state.method]; }
@@ -49,12 +49,13 @@ class Selection {
   }
 
   address() {
-    const { method, stage, from, node, tab, changes, rule, file, line } = this.state;
+    const { method, stage, from, node, tab, changes, beside, rule, file, line } = this.state;
     const parts = new URLSearchParams({ m: method, s: stage, t: tab });
     for (const [key, value] of Object.entries({ f: from, n: node, r: rule, p: file, l: line })) {
       if (value !== null) { parts.set(key, value); }
     }
     if (changes) { parts.set("c", 1); }
+    if (beside) { parts.set("b", 1); }
     return `#${parts}`;
   }
 
@@ -72,6 +73,7 @@ class Selection {
     state.line = number("l", 0, 1e9, null);
     state.tab = TABS.some(([name]) => name === parts.get("t")) ? parts.get("t") : state.tab;
     state.changes = parts.has("c");
+    state.beside = parts.has("b");
     state.rule = parts.get("r");
     state.file = parts.get("p");
   }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_module
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -36,8 +36,11 @@ from exirkit.cli.root import app
 from exirkit.cli.tracing import tracing_errors
 
 if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
     from exirkit.devtools import ETRecord, GroupTimes, InstructionTimes, MethodProfile
 
+_EAGER = "eager"
 _TABLES = ("operators", "modules", "sources")
 
 
@@ -97,18 +100,23 @@ class _Subject:
         data: The file.
         inputs: Flat inputs by method.
         records: What is known of the lowering, by method.
+        exported: Of a model, what was lowered, by method.
     """
 
     data: bytes
     inputs: Mapping[str, Sequence[Any]]
     records: Mapping[str, ETRecord]
+    exported: Mapping[str, ExportedProgram] = field(default_factory=dict)
 
 
 @app.command()
 def profile(
     target: Annotated[str, typer.Argument(metavar="MODULE:FACTORY|FILE.pt2|FILE.pte", show_default=False)],
     against: Annotated[
-        str | None, typer.Option(metavar="TARGET", help="Compare with this model or file.", show_default=False)
+        str | None,
+        typer.Option(
+            metavar="TARGET", help="Compare with this model or file, or with `eager`: PyTorch.", show_default=False
+        ),
     ] = None,
     rules: Rules = None,
     pipeline: Pipelines = None,
@@ -143,21 +151,29 @@ def profile(
     check_writable(trace, ".json")
     if etrecord is not None and not target.endswith(".pte"):
         raise usage_error("--etrecord belongs to a .pte file: what is lowered here is known")
+    if against == _EAGER and target.endswith(".pte"):
+        raise usage_error("--against eager belongs to a model: a .pte file does not have the program that PyTorch runs")
     lowering = Lowering(optimize, rules, pipeline, passes, level_target)
     with Steps() as steps:
         with steps.phase("torch", "loading torch"):
             from exirkit.devtools import trace_events
 
-        def profiled(text: str, record: Path | None) -> list[MethodProfile]:
+        def subject_of(text: str, record: Path | None) -> _Subject:
             if text.endswith(".pte"):
-                subject = _of_file(Path(text), record, rules, seed, steps)
-            else:
-                subject = _of_model(text, lowering, partitioner, strict, steps)
+                return _of_file(Path(text), record, rules, seed, steps)
+            return _of_model(text, lowering, partitioner, strict, steps)
+
+        def profiled(subject: _Subject) -> list[MethodProfile]:
             with tracing_errors(), output_to_stderr():
                 return _profiles(subject, method, runtime, (warmup, runs), data or (), steps)
 
-        found = profiled(target, etrecord)
-        others = None if against is None else profiled(against, None)
+        subject = subject_of(target, etrecord)
+        found = profiled(subject)
+        others = None
+        if against == _EAGER:
+            others = _eager_profiles(subject, [one.method for one in found], (warmup, runs), steps)
+        elif against is not None:
+            others = profiled(subject_of(against, None))
         if trace is not None:
             document = {"traceEvents": trace_events(found), "displayTimeUnit": "ns"}
             write_text(trace, json_module.dumps(document) + "\n")
@@ -194,7 +210,7 @@ def _of_model(target: str, lowering: Lowering, partitioner: list[str] | None, st
         raise lowered.failure
     assert lowered.manager is not None, "it did not fail"
     records = {name: record_of(lowered.manager, name, program) for name, program in programs.items()}
-    return _Subject(bytes(lowered.manager.buffer), inputs, records)
+    return _Subject(bytes(lowered.manager.buffer), inputs, records, programs)
 
 
 def _of_file(path: Path, record: Path | None, rules: list[str] | None, seed: int, steps: Steps) -> _Subject:
@@ -253,6 +269,19 @@ def _profiles(
         )
         inspector = Inspector(etdump_data=traced.etdump, etrecord=subject.records[name], target_time_scale=TimeScale.NS)
         found.append(profile_of(inspector, name, warmup=warmup))
+    return found
+
+
+def _eager_profiles(
+    subject: _Subject, methods: Sequence[str], counts: tuple[int, int], steps: Steps
+) -> list[MethodProfile]:
+    from exirkit.fuzz import profile_eagerly
+
+    found = []
+    for name in methods:
+        steps(f"running {name} in eager PyTorch")
+        warmup, runs = counts
+        found.append(profile_eagerly(name, subject.exported[name], subject.inputs[name], runs=runs, warmup=warmup))
     return found
 
 
