@@ -31,7 +31,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.lowering_worker import chain_of
+from benchmarks.lowering.worker import chain_of
 from benchmarks.measured_process import reset_resident_peak, resident_peak_bytes
 from benchmarks.models import Benchmark, chain
 from benchmarks.models import build as build_from_zoo

@@ -11,7 +11,7 @@ import torch
 
 from exirkit.ir import operators_with
 from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun
-from exirkit.patterns.checking.trials import RAISED, RuleTrials, Trial
+from exirkit.patterns.checking.trials.rule_trials import RAISED, RuleTrials, Trial
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.operators.arguments import default_of
 from exirkit.patterns.operators.table import name_of, traits_of

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from exirkit.ir import Diagnostic, SourceText
 from exirkit.patterns.books.loading import LoadedBook
 from exirkit.patterns.books.unfusing import unfuse
-from exirkit.patterns.checking.trials import RuleTrials
+from exirkit.patterns.checking.trials.rule_trials import RuleTrials
 from exirkit.patterns.operators.defined import is_adopted
 
 _TRIALS = 24

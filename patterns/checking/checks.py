@@ -18,18 +18,18 @@ from exirkit.ir import Diagnostic, DiagnosticError, GraphEditor, OpOverload, Sou
 from exirkit.patterns.books.loading import LoadedBook
 from exirkit.patterns.checking.abstract_evaluation import abstract_findings
 from exirkit.patterns.checking.adopted_operators import adopted_findings
-from exirkit.patterns.checking.body_trials import body_findings, reading_without_witness, untried_values
-from exirkit.patterns.checking.chain_trials import links_without_witness
-from exirkit.patterns.checking.loop_trials import loop_without_witness
 from exirkit.patterns.checking.near_misses import NearMiss, NearMisses
 from exirkit.patterns.checking.other_users import demand_without_witness
 from exirkit.patterns.checking.pattern_execution import CannotRunError
 from exirkit.patterns.checking.pattern_programs import program_of
 from exirkit.patterns.checking.relations import Relations, relations_of_book
-from exirkit.patterns.checking.table_trials import row_without_witness
-from exirkit.patterns.checking.trials import RAISED, Counterexample, PositiveReport, RuleTrials
-from exirkit.patterns.checking.value_root_trials import uses_without_witness, value_findings
-from exirkit.patterns.checking.varying_trials import varying_findings
+from exirkit.patterns.checking.trials.bodies import body_findings, reading_without_witness, untried_values
+from exirkit.patterns.checking.trials.chains import links_without_witness
+from exirkit.patterns.checking.trials.loops import loop_without_witness
+from exirkit.patterns.checking.trials.rule_trials import RAISED, Counterexample, PositiveReport, RuleTrials
+from exirkit.patterns.checking.trials.tables import row_without_witness
+from exirkit.patterns.checking.trials.value_roots import uses_without_witness, value_findings
+from exirkit.patterns.checking.trials.varying import varying_findings
 from exirkit.patterns.checking.witnesses import StoredRule, WitnessBook, replay, rule_text_hash
 from exirkit.patterns.engine.application import RuleApplication
 from exirkit.patterns.engine.program_facts import ProgramFacts

@@ -11,10 +11,6 @@ from typing import Any, Literal
 
 import torch
 
-from exirkit.patterns.checking.attribute_trials import WITHOUT
-from exirkit.patterns.checking.body_trials import Reading, readings_of
-from exirkit.patterns.checking.chain_trials import broken_chains, links_of
-from exirkit.patterns.checking.loop_trials import fewer_turns, loops_of
 from exirkit.patterns.checking.numeric_agreement import disagreement
 from exirkit.patterns.checking.other_users import Demand, against_demand, demands_of, with_another_user
 from exirkit.patterns.checking.pattern_execution import raw_name, shapes_of, terms_on_way
@@ -24,9 +20,13 @@ from exirkit.patterns.checking.pattern_programs import (
     instance_of,
     second_name,
 )
-from exirkit.patterns.checking.table_trials import Row, exchanged_rows, rows_of
-from exirkit.patterns.checking.trials import RAISED, RuleTrials, Trial, shown
-from exirkit.patterns.checking.value_root_trials import without_uses
+from exirkit.patterns.checking.trials.attributes import WITHOUT
+from exirkit.patterns.checking.trials.bodies import Reading, readings_of
+from exirkit.patterns.checking.trials.chains import broken_chains, links_of
+from exirkit.patterns.checking.trials.loops import fewer_turns, loops_of
+from exirkit.patterns.checking.trials.rule_trials import RAISED, RuleTrials, Trial, shown
+from exirkit.patterns.checking.trials.tables import Row, exchanged_rows, rows_of
+from exirkit.patterns.checking.trials.value_roots import without_uses
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.operators.defined import TensorBuilder
 from exirkit.patterns.operators.table import name_of

@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 from exirkit.ir import Diagnostic, GraphEditor, OpOverload, copy_program
 from exirkit.patterns.checking.numeric_agreement import disagreement
 from exirkit.patterns.checking.pattern_programs import program_of
-from exirkit.patterns.checking.trials import RuleTrials, Trial
+from exirkit.patterns.checking.trials.rule_trials import RuleTrials, Trial
 from exirkit.patterns.engine.meanings import with_meanings
 from exirkit.patterns.engine.rewriting import RuleEngine
 from exirkit.patterns.matching.compiled_rule import CompiledRule

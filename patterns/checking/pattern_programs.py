@@ -13,10 +13,10 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from exirkit.ir import GraphEditor, copy_program
-from exirkit.patterns.checking.attribute_trials import attribute_of
-from exirkit.patterns.checking.grid_trials import from_integers, integers_of, known_grids
 from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape, mark_of, raw_name
-from exirkit.patterns.checking.trials import RuleTrials, Trial
+from exirkit.patterns.checking.trials.attributes import attribute_of
+from exirkit.patterns.checking.trials.grids import from_integers, integers_of, known_grids
+from exirkit.patterns.checking.trials.rule_trials import RuleTrials, Trial
 from exirkit.patterns.engine.meanings import with_meanings
 from exirkit.patterns.engine.report import RewriteReport
 from exirkit.patterns.engine.rewriting import RuleEngine

@@ -24,7 +24,7 @@ from exirkit.patterns.checking.abstract_overlap import (
     may_match,
 )
 from exirkit.patterns.checking.pattern_programs import program_of
-from exirkit.patterns.checking.trials import RAISED, RuleTrials, shown
+from exirkit.patterns.checking.trials.rule_trials import RAISED, RuleTrials, shown
 from exirkit.patterns.engine.application import RuleApplication
 from exirkit.patterns.engine.program_facts import ProgramFacts
 from exirkit.patterns.engine.report import Application

@@ -16,7 +16,7 @@ from exirkit.patterns.books.loading import LoadedBook
 from exirkit.patterns.books.model import Rule
 from exirkit.patterns.books.shipped import witnesses_of
 from exirkit.patterns.checking.near_misses import NearMiss, NearMisses, Outcome, Part
-from exirkit.patterns.checking.trials import RuleTrials, shown
+from exirkit.patterns.checking.trials.rule_trials import RuleTrials, shown
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 
 LANGUAGE = 1

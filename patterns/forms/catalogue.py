@@ -1,7 +1,8 @@
 """Other calls that mean what a rule writes: `aten.permute` in an exported program is `aten.permute_copy` in Edge.
 
 A form reads a call of one operator as a call of another one: it gives the arguments that the other operator would have
-been called with to compute the same value. Each form is tried against torch in tests/patterns/test_operator_forms.py.
+been called with to compute the same value. Each form is tried against torch in
+tests/patterns/matching/test_operator_forms.py.
 """
 
 from __future__ import annotations

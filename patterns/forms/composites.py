@@ -2,7 +2,7 @@
 
 Each definition is a pattern over the arguments of the operator. It is matched with the forms of the operators in it, so
 that one text covers exported programs, Edge, and the official exporter's Edge. That every reading computes the same is
-tried in tests/patterns/test_composites.py.
+tried in tests/patterns/matching/test_composites.py.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import z3
 
 from exirkit.ir import operators_with
 from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape, shapes_of
-from exirkit.patterns.checking.trials import TrialFacts, least_values, open_arguments
+from exirkit.patterns.checking.trials.rule_trials import TrialFacts, least_values, open_arguments
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.proving import movement, pointwise, sums
 from exirkit.patterns.proving.assignments import Assigner, Scope

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from benchmarks.fresh_mutants import LIST, main, read_mutants
+from benchmarks.mutants.fresh_mutants import LIST, main, read_mutants
 
 from exirkit.fuzz.mutants import Mutant, MutantResult, bench, changes, shipped_mutants
 from exirkit.fuzz.mutants.applying import mutated_code

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from benchmarks.loaded_rules import measure
-from benchmarks.rewriting_graphs import plant
-from benchmarks.rewriting_rules import family
+from benchmarks.rewriting.graphs import plant
+from benchmarks.rewriting.rules import family
+from benchmarks.rules.loaded import measure
 
 SEED = 5
 

@@ -6,10 +6,10 @@ import importlib.util
 
 import pytest
 import torch
-from benchmarks.rewriting import Cell, measure, report
-from benchmarks.rewriting_engines import ENGINES, fresh_copy
-from benchmarks.rewriting_graphs import plant
-from benchmarks.rewriting_rules import family
+from benchmarks.rewriting.engines import ENGINES, fresh_copy
+from benchmarks.rewriting.graphs import plant
+from benchmarks.rewriting.measuring import Cell, measure, report
+from benchmarks.rewriting.rules import family
 
 RULES = family()[:12]
 SEED = 7

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from benchmarks.rule_mutants import checked, mutants
+from benchmarks.rules.mutants import checked, mutants
 
 # The text that is changed decides what becomes of an index that the list there cannot have: the rule stays right.
 EQUIVALENT = {"transforms.view-with-one-less-before-permute"}

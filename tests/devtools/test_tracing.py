@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from benchmarks.tracing_orders import campaign
+from benchmarks.devtools.tracing_orders import campaign
 from tests.official.oracle import OfficialRuntime
 
 from exirkit import to_edge

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.diagnostics.provocation import NEEDING_EXECUTORCH, ROOT, provokes
-from tests.official.bridge_process import ask_bridge
+from tests.official.backends.process import ask_bridge
 
 from exirkit import Diagnostic
 
@@ -22,7 +22,7 @@ def found(code: str) -> list[Diagnostic]:
 
 @provokes("EK447")
 def official_pass_that_raises(_: Path) -> list[Diagnostic]:
-    command = [sys.executable, "-m", "tests.official.official_passes_worker", "failing"]
+    command = [sys.executable, "-m", "tests.official.passes.official_passes_worker", "failing"]
     made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300)
     return [Diagnostic.model_validate_json(made.stdout.splitlines()[-1])]
 

@@ -28,7 +28,7 @@ from typing import Any
 import numpy
 import pytest
 import torch
-from tests.official.quantizer_cache import cache_quantizer_patterns
+from tests.official.quantization.quantizer_cache import cache_quantizer_patterns
 
 RESULTS = os.environ.get("UPSTREAM_RESULTS")
 # A library of operators goes with the object that defines it.

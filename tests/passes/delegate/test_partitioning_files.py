@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.patterns.test_rulebook_schema import fits
+from tests.patterns.syntax.test_rulebook_schema import fits
 
 import exirkit
 from exirkit.ir import ModelError

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.patterns.test_rulebook_schema import fits
+from tests.patterns.syntax.test_rulebook_schema import fits
 
 import exirkit
 from exirkit.ir import ModelError

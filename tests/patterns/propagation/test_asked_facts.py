@@ -12,7 +12,7 @@ from exirkit.ir import operator_name
 from exirkit.passes import PropagationPass, PropagationReport
 from exirkit.patterns import check_book, check_propagation, load_analysis, parse_analysis, parse_book
 from exirkit.patterns.checking.pattern_programs import fire
-from exirkit.patterns.checking.trials import RuleTrials
+from exirkit.patterns.checking.trials.rule_trials import RuleTrials
 
 quantized = torch.ops.quantized_decomposed
 Q = (0.25, 3, -128, 127, torch.int8)

@@ -14,7 +14,7 @@ from exirkit.ir import ATTRIBUTE_KEYS, operator_name
 from exirkit.passes import PropagationPass
 from exirkit.patterns import check_book, check_propagation, load_analysis, parse_analysis, parse_book
 from exirkit.patterns.checking.pattern_programs import fire
-from exirkit.patterns.checking.trials import RuleTrials
+from exirkit.patterns.checking.trials.rule_trials import RuleTrials
 
 quantized = torch.ops.quantized_decomposed
 

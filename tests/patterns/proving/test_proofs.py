@@ -122,7 +122,7 @@ def test_one_dim_is_not_a_proof_for_all_ranks_where_sizes_are_named() -> None:
 
 @pytest.mark.parametrize("name", ["known_bad_rules.yaml", "unsound_rules.yaml"])
 def test_no_wrong_rule_is_proved(name: str) -> None:
-    # `python -m benchmarks.rule_proofs` tries all of them, which takes minutes.
+    # `python -m benchmarks.rules.proofs` tries all of them, which takes minutes.
     book = load_book(HERE / name)
     chosen = [rule.id for rule in book.rules][::5]
     wrong = [one.rule for one in prove_rules(book, chosen, seconds=4) if one.status in ("proved", "bounded")]

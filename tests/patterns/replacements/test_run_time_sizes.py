@@ -10,8 +10,8 @@ from tests.patterns.replacements.test_loops import Whole
 
 from exirkit import ApplyRules, to_edge
 from exirkit.patterns import builder, check_book, parse_book
-from exirkit.patterns.checking.trials import RuleTrials
-from exirkit.patterns.checking.varying_trials import varying_findings
+from exirkit.patterns.checking.trials.rule_trials import RuleTrials
+from exirkit.patterns.checking.trials.varying import varying_findings
 
 
 @builder("frozen_size")

@@ -1,0 +1,1 @@
+"""Models lowered to XNNPACK by both chains, side by side."""

@@ -1,0 +1,1 @@
+"""Files, traces, pages and gaps of the developer tools, at full size."""

@@ -1,0 +1,1 @@
+"""Programs lowered by the official exporter and by exirkit, side by side."""

@@ -1,0 +1,1 @@
+"""The same rules applied by five engines to the same programs."""

@@ -1,0 +1,1 @@
+"""What it costs to check, prove and load rules, and which wrong ones are found."""
