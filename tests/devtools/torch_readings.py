@@ -26,7 +26,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch._export.serde import serialize
+from torch._export.serde import schema, serialize
 from torch._export.serde.serialize import ExportedProgramDeserializer
 from torch.export import ExportedProgram
 
@@ -137,7 +137,7 @@ def sparing(readings: TorchReadings, learn: Callable[[], object]) -> Iterator[No
 def _fields_of() -> Callable[..., dict[str, Any]]:
     @functools.cache
     def found(kind: type) -> dict[str, Any]:
-        return typing.get_type_hints(kind, globalns=vars(serialize.schema))
+        return typing.get_type_hints(kind, globalns=vars(schema))
 
     return lambda kind, globalns: found(kind)
 

@@ -168,8 +168,8 @@ def _instructions(plan: ExecutionPlan) -> Iterator[tuple[Instruction, FrameList 
 
 
 def _frames(chain: Chain) -> list[FrameList | None]:
-    known: list[FrameList | None] = list(chain.stacktrace or [])[: len(chain.instructions)]
-    return known + [None] * (len(chain.instructions) - len(known))
+    known = (chain.stacktrace or [])[: len(chain.instructions)]
+    return [*known, *[None] * (len(chain.instructions) - len(known))]
 
 
 def _operands(instruction: Instruction) -> Sequence[int]:
