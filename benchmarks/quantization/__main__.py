@@ -116,10 +116,20 @@ def table_of(figures: dict[str, Figures]) -> Table:
             table.add_row(key, one.failure[:100])
         elif not one.unsuited:
             table.add_row(key, *_cells(one))
-    good = [one.slowdown for one in figures.values() if one.slowdown is not None]
+    table.add_section()
+    measured = [one for one in figures.values() if not one.failure and not one.unsuited]
+    for flow in dict.fromkeys(key.partition(", ")[2] for key in figures):
+        shares = [
+            one.levels["-O2 size"].nbytes / one.float_nbytes
+            for key, one in figures.items()
+            if key.partition(", ")[2] == flow and one in measured
+        ]
+        if shares:
+            mean = statistics.geometric_mean(shares)
+            table.add_row(f"{flow}: {len(shares)} models", "", f"{mean:.3f} in geometric mean")
+    good = [one.slowdown for one in measured if one.slowdown is not None]
     if good:
         mean = statistics.geometric_mean(good)
-        table.add_section()
         table.add_row(f"{len(good)} of {len(figures)}", "", "", f"{mean:.2f} in geometric mean")
     return table
 
