@@ -139,7 +139,7 @@ def _fields_of() -> Callable[..., dict[str, Any]]:
     def found(kind: type) -> dict[str, Any]:
         return typing.get_type_hints(kind, globalns=vars(schema))
 
-    return lambda kind, globalns: found(kind)
+    return lambda kind, **_names: found(kind)
 
 
 def _size(document: Any) -> int:
