@@ -20,6 +20,7 @@ pytestmark = pytest.mark.executorch
 def test_a_model_is_explained(flow: str, official_runtime: OfficialRuntime) -> None:
     found = measure("mlp", flow, official_runtime, 0, exports=False)
     assert found.failure == ""
+    assert found.stores_integers
     assert all(level.explained for level in found.levels.values())
 
 
@@ -33,6 +34,7 @@ def test_a_model_of_which_nothing_is_quantized_is_not_counted() -> None:
         else Figures(unsuited=True, float_nbytes=100)
         for key, size in sizes.items()
     }
+    figures["b, per tensor"] = Figures(float_nbytes=100, stores_integers=False, levels=figures["b, dynamic"].levels)
     table = table_of(figures)
     first, means = ([*column.cells] for column in (table.columns[0], table.columns[2]))
     assert first[-2:] == ["dynamic: 2 models", "per tensor: 1 models"]
