@@ -12,6 +12,7 @@ import z3
 from exirkit.patterns.proving.elements import BITS, FLOATS, Elements, Scalar
 from exirkit.patterns.proving.meanings import MEANINGS, POINTWISE, meaning, pointwise, promoted, stand_in
 from exirkit.patterns.proving.paths import Path, UnsupportedError
+from exirkit.patterns.proving.real_terms import exponential, logarithm
 from exirkit.patterns.proving.tensors import SymbolicTensor
 
 _HALVES = (torch.float16, torch.bfloat16)
@@ -146,7 +147,17 @@ def _real_function(name: str, *laws: tuple[str, Callable[[Any, Any], Any]]) -> C
     return compute
 
 
-real_exp = _real_function("exp", ("exp(x) > 0", lambda a, made: made > 0))
+_plain_exp = _real_function("exp", ("exp(x) > 0", lambda a, made: made > 0))
+
+
+def real_exp(elements: Elements, a: Any) -> Any:
+    """Return an exponential of a real number."""
+    if not elements.is_linear:
+        return _plain_exp(elements, a)
+    elements.axioms.add("exp(x + y) = exp(x) * exp(y)")
+    return exponential(a, lambda one: _plain_exp(elements, one))
+
+
 real_sqrt = _real_function(
     "sqrt",
     (
@@ -156,7 +167,15 @@ real_sqrt = _real_function(
 )
 real_tanh = _real_function("tanh", ("-1 < tanh(x) < 1", lambda a, made: z3.And(made > -1, made < 1)))
 real_erf = _real_function("erf")
-real_log = _real_function("log")
+_plain_log = _real_function("log")
+
+
+def real_log(elements: Elements, a: Any) -> Any:
+    """Return a logarithm of a real number."""
+    if not elements.is_linear:
+        return _plain_log(elements, a)
+    elements.axioms.add("log(exp(x) * y) = x + log(y)")
+    return logarithm(a, lambda one: _plain_log(elements, one), "exp_real")
 
 
 def real_sigmoid(elements: Elements, a: Any) -> Any:
