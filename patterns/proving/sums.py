@@ -303,6 +303,12 @@ def addmm(path: Path, self: Any, mat1: Any, mat2: Any, beta: Any = 1, alpha: Any
     return add(path, made, mul(path, self, beta))
 
 
+@meaning("aten.baddbmm.default")
+def baddbmm(path: Path, self: Any, batch1: Any, batch2: Any, beta: Any = 1, alpha: Any = 1) -> Any:
+    """Products of matrices and a bias."""
+    return addmm(path, self, batch1, batch2, beta, alpha)
+
+
 def _softmax(path: Path, tensor: Any, dim: Any, dtype: Any, name: str) -> SymbolicTensor:
     source = tensor if dtype is None else to_dtype(path, tensor, dtype)
     rank = source.dim()
@@ -510,6 +516,38 @@ def batch_norm(
     made = mul(path, sub(path, input, of_channels(running_mean)), of_channels(factor))
     made = made if weight is None else mul(path, made, of_channels(weight))
     made = made if bias is None else add(path, made, of_channels(bias))
+    return [made, UnknownResult(), UnknownResult()]
+
+
+@meaning("aten.batch_norm.default")
+def batch_norm_of_model(
+    path: Path, input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: Any, momentum: Any,
+    eps: Any, cudnn_enabled: Any,
+) -> Any:  # fmt: skip
+    """Batch norm, which takes what it knows of each channel where it does not train."""
+    if training:
+        raise UnsupportedError("a batch norm that trains")
+    return batch_norm(path, input, weight, bias, running_mean, running_var, eps)[0]
+
+
+@meaning("aten.native_group_norm.default")
+def native_group_norm(
+    path: Path, input: Any, weight: Any, bias: Any, N: Any, C: Any, HxW: Any, group: Any, eps: Any
+) -> list[Any]:
+    """Norms over the channels of each group."""
+    shape = input.shape
+    path.require(len(shape) >= 2 and integer(group) > 0, "groups of channels")
+    path.require(z3.And(integer(N) == integer(shape[0]), integer(C) == integer(shape[1])), "the sizes of the input")
+    path.require(integer(HxW) == integer(product(shape[2:])), "the sizes of the input")
+    path.require(integer(C) % integer(group) == 0, "groups of equal size")
+    each = shape[1] // group
+    path.assume(integer(each) * integer(group) == integer(shape[1]))
+    inner = viewed(path, input, [shape[0], group, each, *shape[2:]])
+    made = _normalised(path, inner, range(2, inner.dim()), None, None, eps, centred=True)
+    made = viewed(path, made, shape)
+    wide = [1] * (len(shape) - 2)
+    made = made if weight is None else mul(path, made, viewed(path, weight, [weight.shape[0], *wide]))
+    made = made if bias is None else add(path, made, viewed(path, bias, [bias.shape[0], *wide]))
     return [made, UnknownResult(), UnknownResult()]
 
 

@@ -173,6 +173,14 @@ FOLDS: list[tuple[str, tuple[Any, ...]]] = [
     ("aten.scaled_dot_product_attention.default", HEADS),
     ("aten.scaled_dot_product_attention.default", (*HEADS, values(3, 5))),
     ("aten.bmm.default", (HEADS[0], values(2, 4, 3))),
+    ("aten.baddbmm.default", (values(3, 3), HEADS[0], values(2, 4, 3))),
+    ("aten.prelu.default", (values(2, 3), torch.tensor([0.5, 2.0, 0.25]))),
+    ("aten.prelu.default", (values(3), torch.tensor([0.5]))),
+    ("aten.addcmul.default", (values(2, 3), values(3), values(2, 1))),
+    ("aten.addcdiv.default", (values(2, 3), values(3), values(2, 1) + 8)),
+    ("aten.native_group_norm.default", (values(2, 4, 3), values(4), values(4), 2, 4, 3, 2, 0.5)),
+    ("aten.batch_norm.default", (values(2, 3), None, values(3), values(3), values(3).abs(), False, 0.1, 0.5, False)),
+    ("aten.native_layer_norm.default", (values(2, 3), [3], values(3), None, 0.5)),
 ]  # fmt: skip
 
 
