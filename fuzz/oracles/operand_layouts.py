@@ -68,14 +68,16 @@ def _orders(node: Node) -> set[Order]:
     functional: Any = functional_variant(op) if is_out_variant(op) else op
     if functional is None or has_trait(functional, "any_layouts") or has_trait(functional, "channels_last"):
         return set()
-    orders = {order for one in (node, *node.all_input_nodes) for order in _orders_of(one)}
+    # Before memory is planned values say how they lie, and specs from then on.
+    word = "spec" if is_out_variant(op) else "val"
+    orders = {order for one in (node, *node.all_input_nodes) for order in _orders_of(one.meta.get(word))}
     # Tensors of fewer dims are broadcast, row by row.
     return set() if all(order == tuple(range(len(order))) for order in orders) else orders
 
 
-def _orders_of(node: Node) -> Iterator[Order]:
-    """Yield the dim orders of the tensors of a value: those of its specs, if it has any."""
-    for leaf in pytree.tree_leaves(node.meta.get("spec", node.meta.get("val"))):
+def _orders_of(value: Any) -> Iterator[Order]:
+    """Yield the dim orders of specs or tensors."""
+    for leaf in pytree.tree_leaves(value):
         if isinstance(leaf, TensorSpec):
             yield tuple(leaf.dim_order)
         elif isinstance(leaf, torch.Tensor) and is_static(leaf):
