@@ -136,6 +136,7 @@ from .inference import sample_sizes as sample_sizes
 from .inference import sorted_symbols as sorted_symbols
 from .inference import symbols_within as symbols_within
 from .inference import with_sizes as with_sizes
+from .late_names import late_names as late_names
 from .mapped_archives import mapped_archive as mapped_archive
 from .operators.catalogue import ALL_DTYPES as ALL_DTYPES
 from .operators.catalogue import AS_TORCH as AS_TORCH
