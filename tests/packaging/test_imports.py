@@ -53,3 +53,19 @@ for name in names:
     getattr(room, name)
 """
     assert f"exirkit.{room}" in imported_by(script.strip())
+
+
+def test_commands_seldom_look_for_garbage() -> None:
+    script = """
+import gc
+from exirkit.cli import main
+try:
+    main()
+except SystemExit:
+    pass
+print(sum(one["collections"] for one in gc.get_stats()))
+"""
+    command = [sys.executable, "-c", script, "rule", "check", "canonicalize", "--rule", "canonicalize.t-to-permute"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "accepted" in done.stdout
+    assert int(done.stdout.split()[-1]) < 150
