@@ -55,12 +55,20 @@ def keep_signal(model: torch.nn.Module, images: torch.Tensor) -> None:
     for one in model.modules() if norms else ():
         if isinstance(one, torch.nn.Conv2d):
             torch.nn.init.kaiming_normal_(one.weight)
+    hooks = []
     for norm in norms:
         torch.nn.init.ones_(norm.weight)
-        norm.train().momentum = 1.0
+        hooks.append(norm.register_forward_pre_hook(_take_statistics))
     with torch.no_grad():
         model(images)
-    model.eval()
+    for hook in hooks:
+        hook.remove()
+
+
+def _take_statistics(norm: torch.nn.BatchNorm2d, inputs: tuple[torch.Tensor]) -> None:
+    variance, mean = torch.var_mean(inputs[0], (0, 2, 3))
+    norm.get_buffer("running_mean").copy_(mean)
+    norm.get_buffer("running_var").copy_(variance)
 
 
 def mlp() -> Benchmark:
