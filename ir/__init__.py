@@ -81,6 +81,7 @@ from .documents import read_text as read_text
 from .documents import read_yaml as read_yaml
 from .documents import schema_text as schema_text
 from .documents import validated as validated
+from .first_use import late_names as late_names
 from .graph.editor import INFER as INFER
 from .graph.editor import GraphEditor as GraphEditor
 from .graph.journal import Checkpoint as Checkpoint
@@ -136,7 +137,6 @@ from .inference import sample_sizes as sample_sizes
 from .inference import sorted_symbols as sorted_symbols
 from .inference import symbols_within as symbols_within
 from .inference import with_sizes as with_sizes
-from .late_names import late_names as late_names
 from .mapped_archives import mapped_archive as mapped_archive
 from .operators.catalogue import ALL_DTYPES as ALL_DTYPES
 from .operators.catalogue import AS_TORCH as AS_TORCH
