@@ -9,6 +9,7 @@ import typing
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -128,7 +129,7 @@ def test_fields_of_the_stored_form_are_worked_out_once(tmp_path: Path, monkeypat
     asked: list[type] = []
     work_out = typing.get_type_hints
 
-    def counted(kind: type, **scopes: object) -> dict[str, object]:
+    def counted(kind: type, **scopes: Any) -> dict[str, Any]:
         asked.append(kind)
         return work_out(kind, **scopes)
 
