@@ -5,8 +5,8 @@ Usage: python -m benchmarks.quantization [MODEL ...] [--flow NAME ...] [--rounds
 Each model is quantized in each flow: by PT2E with the quantizer `xnnpack`, or by `quantize_` of torchao. Reference and
 official runtime run the same files. Where they differ from each other or from the quantized model in eager PyTorch, it
 is checked that ties explain it (`ties.py`). Sizes are relative to the official file of the same quantized model,
-latencies at -O2 to the float program at -O2. Each model has a process of its own; a run with --json goes on where
-the last one ended.
+latencies at -O2 to the float program at -O2; the mean of sizes is of programs whose weights are integers. Each model
+has a process of its own; a run with --json goes on where the last one ended.
 """
 
 from __future__ import annotations
@@ -116,10 +116,20 @@ def table_of(figures: dict[str, Figures]) -> Table:
             table.add_row(key, one.failure[:100])
         elif not one.unsuited:
             table.add_row(key, *_cells(one))
-    good = [one.slowdown for one in figures.values() if one.slowdown is not None]
+    table.add_section()
+    measured = [one for one in figures.values() if not one.failure and not one.unsuited]
+    for flow in dict.fromkeys(key.partition(", ")[2] for key in figures):
+        shares = [
+            one.levels["-O2 size"].nbytes / one.float_nbytes
+            for key, one in figures.items()
+            if key.partition(", ")[2] == flow and one in measured and one.stores_integers
+        ]
+        if shares:
+            mean = statistics.geometric_mean(shares)
+            table.add_row(f"{flow}: {len(shares)} models", "", f"{mean:.3f} in geometric mean")
+    good = [one.slowdown for one in measured if one.slowdown is not None]
     if good:
         mean = statistics.geometric_mean(good)
-        table.add_section()
         table.add_row(f"{len(good)} of {len(figures)}", "", "", f"{mean:.2f} in geometric mean")
     return table
 

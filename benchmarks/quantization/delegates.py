@@ -4,7 +4,8 @@ Usage: python -m benchmarks.quantization.delegates [MODEL ...] [--flow NAME ...]
 
 Both chains hand the same exported program to XNNPACK; delegates, their bytes and the calls that are left are compared,
 and the official runtime runs both files. The starter is what `exirkit new-backend` writes: its files run on the
-reference runtime, and have to give what the same program gives there without a delegate.
+reference runtime, and have to give what the same program gives there without a delegate. That program is also run on
+the official runtime, and compared with eager PyTorch.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import logging
+import math
 import sys
 import tempfile
 import warnings
@@ -58,7 +60,7 @@ class Delegated:
         delegates: How many.
         nbytes: Bytes that the backend made of them.
         left: Calls outside of delegates.
-        failure: Why it is rejected.
+        failure: Why it is rejected, or does not run.
     """
 
     file: bytes = b""
@@ -79,6 +81,8 @@ class Row:
         same: Whether the files of both chains give the same bits on the official runtime.
         decibels: Signal over noise of our file against eager PyTorch, of the steps with the least.
         kept: Whether the starter's file gives the bits that the program gives without a delegate.
+        plain: Signal over noise of the official runtime without a delegate against ours; infinite for the same bits.
+        plain_decibels: The same against eager PyTorch.
     """
 
     ours: Delegated
@@ -87,6 +91,8 @@ class Row:
     same: bool | None = None
     decibels: float | None = None
     kept: bool | None = None
+    plain: float = 0.0
+    plain_decibels: float = 0.0
 
 
 def programs(name: str, flow: str) -> tuple[ExportedProgram, Steps]:
@@ -106,19 +112,32 @@ def compare(program: ExportedProgram, steps: Steps, flow: str, official: Officia
     module = program.module(check_guards=False)
     with torch.no_grad():
         eager = [_results(module(*step)) for step in steps]
-    given = [_at_the_boundary(step, ours.file) if flow == BOUNDARY else list(step) for step in steps]
+    plain = _boundary(to_edge(program), flow).to_executorch().buffer
+    given = [_at_the_boundary(step, plain) if flow == BOUNDARY else list(step) for step in steps]
+    found = official.run(plain, given).unwrap()
+    row.plain, row.plain_decibels = (_least(found, wanted, plain) for wanted in (_called(plain, given), eager))
     if ours.file:
         mine = official.run(ours.file, given).unwrap()
-        if flow != BOUNDARY:
-            pairs = [pair for one, wanted in zip(mine, eager, strict=True) for pair in zip(one, wanted, strict=True)]
-            row.decibels = min(decibels(got, wanted) for got, wanted in pairs if isinstance(got, torch.Tensor))
+        row.decibels = _least(mine, eager, ours.file)
         if theirs.file:
-            row.same = _equal(mine, official.run(theirs.file, given).unwrap())
+            result = official.run(theirs.file, given)
+            if result.failure is None:
+                row.same = _equal(mine, result.unwrap())
+            else:
+                theirs.failure = f"the file does not run: {result.failure.kind}"
     if row.starter.file:
-        plain = _boundary(to_edge(program), flow).to_executorch().buffer
-        found = [_called(file, given) for file in (row.starter.file, plain)]
-        row.kept = _equal(*found)
+        row.kept = _equal(_called(row.starter.file, given), _called(plain, given))
     return row
+
+
+def _least(made: list[list[Any]], wanted: list[list[torch.Tensor]], file: bytes) -> float:
+    """Return signal over noise of the results with the least, integers as the numbers that they stand for."""
+    pairs = [pair for one, other in zip(made, wanted, strict=True) for pair in zip(one, other, strict=True)]
+    return min(
+        decibels(got if got.is_floating_point() == one.is_floating_point() else _number(got, file), one)
+        for got, one in pairs
+        if isinstance(got, torch.Tensor)
+    )
 
 
 def _attempt(chain: Callable[[], Delegated]) -> Delegated:
@@ -143,14 +162,23 @@ def _called(file: bytes, steps: list[list[torch.Tensor]]) -> list[list[torch.Ten
 
 def _at_the_boundary(step: tuple[torch.Tensor, ...], file: bytes) -> list[torch.Tensor]:
     """Return inputs as the integers that a program wants, by what its constant methods say of them."""
+    numbers = torch.ops.quantized_decomposed.quantize_per_tensor(step[0], *_parameters("input0", file))
+    return [numbers, *step[1:]]
+
+
+def _number(result: torch.Tensor, file: bytes) -> torch.Tensor:
+    """Return the first result of a program as a float, by what its constant methods say of it."""
+    made: torch.Tensor = torch.ops.quantized_decomposed.dequantize_per_tensor(result, *_parameters("output0", file))
+    return made
+
+
+def _parameters(value: str, file: bytes) -> list[Any]:
     program = Runtime.get().load_program(file)
 
     def constant(what: str) -> Any:
-        return program.load_method(f"input0_{what}").execute([])[0]
+        return program.load_method(f"{value}_{what}").execute([])[0]
 
-    low, high = constant("quant_min"), constant("quant_max")
-    made = torch.round(step[0] / constant("scale")) + constant("zp")
-    return [made.clamp(low, high).to(torch.int8), *step[1:]]
+    return [*(constant(one) for one in ("scale", "zp", "quant_min", "quant_max")), torch.int8]
 
 
 def _boundary(edge: Any, flow: str) -> Any:
@@ -238,7 +266,7 @@ def main() -> int:
                     continue
                 rows[f"{name}, {flow}"] = compare(program, steps, flow, official, backend)
                 sys.stderr.write(f"{name}, {flow}: {' | '.join(_cells(rows[f'{name}, {flow}']))}\n")
-    titles = ("model, flow", "XNNPACK: ours", "official", "results", "dB", "starter", "results")
+    titles = ("model, flow", "no delegate", "dB", "XNNPACK: ours", "official", "results", "dB", "starter", "results")
     table = Table(*titles, title="quantized programs with delegates")
     for key, row in rows.items():
         table.add_row(key, *_cells(row))
@@ -252,6 +280,8 @@ def main() -> int:
 def _cells(row: Row) -> list[str]:
     verdicts = {True: "equal", False: "DIFFER", None: ""}
     return [
+        "equal" if row.plain == math.inf else f"{row.plain:.0f} dB",
+        f"{row.plain_decibels:.0f}",
         _cell(row.ours),
         _cell(row.theirs),
         verdicts[row.same],

@@ -67,6 +67,7 @@ class Figures:
     Attributes:
         failure: Why there are no figures.
         unsuited: The model has no layer that the flow quantizes.
+        stores_integers: Whether weights are stored as integers, not only activations quantized.
         official_nbytes: Size of the file of the official exporter; None if it rejects the program.
         float_nbytes: Size of the float program at -O2.
         levels: By level.
@@ -75,6 +76,7 @@ class Figures:
 
     failure: str = ""
     unsuited: bool = False
+    stores_integers: bool = True
     official_nbytes: int | None = None
     float_nbytes: int = 0
     levels: dict[str, Level] = field(default_factory=dict)
@@ -111,6 +113,7 @@ def measure(name: str, flow: str, official: OfficialRuntime, rounds: int, *, exp
         benchmark = build(name)
         exported = FLOWS[flow](benchmark)
         files = {level: lowered(exported, *options) for level, options in LEVELS.items()}
+        found.stores_integers = stores_integers(exported)
         plain = _float_file(name)
         found.float_nbytes = len(plain)
         found.official_nbytes = official_nbytes(exported) if exports else None
@@ -132,6 +135,13 @@ def lowered(exported: ExportedProgram, level: int, optimize_for: Any) -> bytes:
     """Return our file."""
     config = ExecutorchBackendConfig(optimization_level=level, optimize_for=optimize_for)
     return to_edge(exported).to_executorch(config).buffer
+
+
+def stores_integers(exported: ExportedProgram) -> bool:
+    """Return whether a program stores weights as integers, or as objects of torchao that consist of them."""
+    tensors = [one for one in exported.state_dict.values() if one.dim() > 1]
+    kinds = (torch.Tensor, torch.nn.Parameter)
+    return any(type(one) not in kinds or one.dtype in (torch.int8, torch.uint8) for one in tensors)
 
 
 def official_nbytes(exported: ExportedProgram) -> int | None:

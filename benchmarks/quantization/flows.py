@@ -12,6 +12,7 @@ import torch
 from torch.export import ExportedProgram
 
 from benchmarks.models import Benchmark
+from exirkit.ir import is_quantization
 from exirkit.passes import data_quantizer
 
 # torch has these dtypes, and no annotations for them.
@@ -30,12 +31,17 @@ def pt2e(benchmark: Benchmark, *, fold_quantize: bool = True, **settings: bool) 
         benchmark: The model.
         fold_quantize: Whether quantized weights are stored, instead of float weights that each call quantizes.
         **settings: Of the quantizer `xnnpack`.
+
+    Raises:
+        UnsuitedModelError: The quantizer quantizes nothing.
     """
     flow = importlib.import_module("torchao.quantization.pt2e.quantize_pt2e")
     prepared = flow.prepare_pt2e(benchmark.export().module(), data_quantizer("xnnpack", **settings))
     with torch.no_grad():
         prepared(*benchmark.inputs)
         converted = flow.convert_pt2e(prepared, fold_quantize=fold_quantize)
+    if not any(is_quantization(node.target) for node in converted.graph.nodes):
+        raise UnsuitedModelError
     return torch.export.export(converted, benchmark.inputs, dynamic_shapes=benchmark.dynamic_shapes, strict=False)
 
 

@@ -3,8 +3,8 @@
 Usage: python -m benchmarks.quantization.layers [MODEL ...] [--tries N]
 
 Each model is trained here on generated data. For the first table it is quantized and one layer is damaged, in each try
-another way. For the second its weights get three bits, and the search is to come within a hundredth of the share of
-labels that the float model gets right.
+another way. For the second its weights get three bits, per tensor and per channel, and the search is to come within a
+hundredth of the share of labels that the float model gets right.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ def weights_of_three_bits() -> QuantizerPolicy:
     return policy.model_copy(update={"specs": {**policy.specs, "weight": narrow}})
 
 
-def left_in_float(name: str) -> tuple[float, float, FloatModules]:
+def left_in_float(name: str, *, per_channel: bool) -> tuple[float, float, FloatModules]:
     """Return the accuracy of a float model, of its quantized form, and what a search leaves."""
     one = trained(name)
     samples = one.samples(4, seed=5)
     plain = torch.export.export(one.model, samples[0])
     asked = one.accuracy(one.model) - 0.01
-    found = search_float_modules(plain, weights_of_three_bits(), samples, asked, metric=one.accuracy)
+    settings = {"per_channel": per_channel}
+    found = search_float_modules(plain, weights_of_three_bits(), samples, asked, settings=settings, metric=one.accuracy)
     return asked + 0.01, found.steps[0].score, found
 
 
@@ -57,16 +58,20 @@ def main() -> int:
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
-    table = Table("model", "damaged layer first", "float", "quantized", "with layers in float", "layers left")
+    table = Table(
+        "model", "damaged layer first", "weights", "float", "quantized", "with layers in float", "layers left"
+    )
     bad = 0
     for name in options.models or KINDS:
         first = named_first(name, options.tries)
-        plain, quantized, found = left_in_float(name)
-        share = f"{found.left} of {found.layers}: {', '.join(found.modules)}"
-        table.add_row(
-            name, f"{first} of {options.tries}", *(f"{one:.3f}" for one in (plain, quantized, found.score)), share
-        )
-        bad += first < options.tries or found.left * 4 > found.layers
+        bad += first < options.tries
+        for per_channel in (False, True):
+            plain, quantized, found = left_in_float(name, per_channel=per_channel)
+            share = f"{found.left} of {found.layers}: {', '.join(found.modules)}"
+            scores = [f"{one:.3f}" for one in (plain, quantized, found.score)]
+            ways = "per channel" if per_channel else "per tensor"
+            table.add_row(name, f"{first} of {options.tries}", ways, *scores, share)
+            bad += found.left * 4 > found.layers
     Console(width=150).print(table)
     return 1 if bad else 0
 

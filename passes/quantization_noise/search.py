@@ -156,7 +156,7 @@ class _Search:
             report, step = self.tried(left)
             if step.cost > limit:
                 raise _not_reached(at_least, limit, step, f"{len(left)} modules in float")
-        return self.pruned(left, step, at_least)
+        return self.pruned(left, step, at_least, limit)
 
     def noisiest(
         self, report: QuantizationReport, left: Sequence[str], now: SearchStep, alone: dict[str, float]
@@ -195,12 +195,13 @@ class _Search:
         self.steps.append(step)
         return report, step
 
-    def pruned(self, left: list[str], step: SearchStep, at_least: float) -> FloatModules:
+    def pruned(self, left: list[str], step: SearchStep, at_least: float, limit: float) -> FloatModules:
         """Quantize again what need not be left, the first that was left first."""
         for path in left[:-1]:
             fewer = [one for one in left if one != path]
             _, other = self.tried(fewer)
-            if other.score >= at_least and other.cost <= step.cost:
+            # Also where float costs less, as of layers with more bytes of scales than of weights.
+            if other.score >= at_least and other.cost <= max(limit, step.cost):
                 left, step = fewer, other
         return FloatModules(
             policy=self.leaving(left),

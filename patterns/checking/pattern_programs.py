@@ -6,13 +6,14 @@ import operator
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Literal, TypeAlias
 
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from exirkit.ir import GraphEditor, copy_program
+from exirkit.ir import DefinedOperator, GraphEditor, copy_program
 from exirkit.patterns.checking.attribute_trials import attribute_of
 from exirkit.patterns.checking.grid_trials import from_integers, integers_of, known_grids
 from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape, mark_of, raw_name
@@ -171,7 +172,7 @@ class _MarkingBuilder(TensorBuilder):
 
     def call(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the result, or a list of several."""
-        result = super().call(op, args, kwargs)
+        result = super().call(_known_to_torch(op) if isinstance(op, DefinedOperator) else op, args, kwargs)
         self.calls.append(op)
         return result
 
@@ -179,6 +180,22 @@ class _MarkingBuilder(TensorBuilder):
         """Note an attribute of the last call."""
         self.marks.append(Mark(len(self.calls) - 1, self.calls[-1], attribute, dict(fields)))
         return value
+
+
+_KNOWN_TO_TORCH: dict[Any, DefinedOperator] = {}
+_LIBRARY = torch.library.Library("exirkit_traced", "FRAGMENT")
+
+
+@cache
+def _known_to_torch(op: DefinedOperator) -> Any:
+    """Return an operator of the same meaning, which torch.export keeps as a call instead of what it computes."""
+    name, schema = op.name().replace("::", "_").replace(".", "_"), str(op._schema)
+    _LIBRARY.define(name + schema[schema.index("(") :])
+    for key in ("CompositeExplicitAutograd", "Meta"):
+        _LIBRARY.impl(name, op, key)
+    traced = getattr(torch.ops.exirkit_traced, name).default
+    _KNOWN_TO_TORCH[traced] = op
+    return traced
 
 
 def _with_marks(program: ExportedProgram, module: PatternModule) -> ExportedProgram:
@@ -300,6 +317,8 @@ def program_of(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.export.export(module, inputs, strict=False)
+    for node in program.graph.nodes:
+        node.target = _KNOWN_TO_TORCH.get(node.target, node.target)
     if any("range(" in guard.text for guard in trials.rule.guards):
         # What the trial draws is what a graph would have to know.
         tell_ranges(program, [range_of_elements(one) for one in inputs])

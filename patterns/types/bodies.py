@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -105,7 +106,7 @@ class BodyVariable(Variable):
         like = scanner.name("the name of a tensor or a list") if scanner.accept("like") else None
         return cls(name=scanner.variable, like=like)
 
-    @property
+    @cached_property
     def depends_on(self) -> frozenset[str]:
         """What the results are like."""
         return frozenset() if self.like is None else frozenset((self.like,))

@@ -22,7 +22,7 @@ from exirkit.patterns.syntax.expressions import (
     truth,
 )
 
-from .lists import FactorsVariable, ListVariable, PermutationVariable
+from .lists import FactorsVariable, ListVariable, PermutationVariable, ShapeVariable
 from .sizes import SizeExpression
 from .variable import Variable
 
@@ -98,6 +98,8 @@ class Equation:
     def _is_allowed(self, found: list[int], old: list[int], names: Mapping[str, Any]) -> bool:
         if isinstance(self.variable, FactorsVariable):
             return True
+        if isinstance(self.variable, ShapeVariable):
+            return min(found, default=0) >= 0
         if len(found) != len(old):
             return False
         if isinstance(self.variable, PermutationVariable):
@@ -141,7 +143,7 @@ def _equalities(tree: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
 
 def _equation(left: ast.expr, right: ast.expr, variables: Mapping[str, Variable]) -> Equation | None:
     variable = variables.get(left.id) if isinstance(left, ast.Name) else None
-    if not isinstance(variable, ListVariable | FactorsVariable | PermutationVariable):
+    if not isinstance(variable, ListVariable | FactorsVariable | PermutationVariable | ShapeVariable):
         return None
     if any(isinstance(one, ast.Name) and one.id == variable.name for one in ast.walk(right)):
         return None

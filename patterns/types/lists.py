@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
@@ -210,7 +211,7 @@ class AboutVariable(Variable):
             scanner.expect(")", "after the name")
         return cls(name=scanner.variable, of=of)
 
-    @property
+    @cached_property
     def depends_on(self) -> frozenset[str]:
         """The tensor or shape."""
         return frozenset((self.of,))
@@ -373,7 +374,7 @@ class PartitionVariable(AboutVariable):
         at = sign * scanner.integer() if scanner.token.kind == "number" else scanner.name("a dim")
         return replace(variable, at=at)
 
-    @property
+    @cached_property
     def depends_on(self) -> frozenset[str]:
         """The tensor or shape, and the variable of the dim."""
         return frozenset((self.of, self.at)) if isinstance(self.at, str) else frozenset((self.of,))

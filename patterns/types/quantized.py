@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -221,7 +222,7 @@ class _OfDtype(Variable):
         """The canonical string without `| none`."""
         return f"{self.KEYWORDS[0]} of {self.of}"
 
-    @property
+    @cached_property
     def depends_on(self) -> frozenset[str]:
         """The dtype."""
         return frozenset((self.of,))
@@ -358,7 +359,7 @@ class ParameterTensor(TensorVariable):
             "" if self.integers is None else f" for {self.integers}"
         )
 
-    @property
+    @cached_property
     def depends_on(self) -> frozenset[str]:
         """The tensor or shape, the variable of the dim, and the dtype."""
         names = (self.of, self.at if isinstance(self.at, str) else None, self.integers)

@@ -237,6 +237,8 @@ class Draw:
 
     def _absent(self, cell: Cell) -> frozenset[str]:
         """Give up to leave out what a value that is present needs."""
+        if not cell.absent:
+            return cell.absent
         absent = set(cell.absent)
         changed = True
         while changed:

@@ -248,7 +248,7 @@ class ChoiceVariable(Variable):
         scanner.accept("in", "of")
         return cls(name=scanner.variable, choices=tuple(dict.fromkeys(choice for choice, _ in scanner.choices())))
 
-    @property
+    @cached_property
     def depends_on(self) -> frozenset[str]:
         """Variables whose values are among the choices."""
         return frozenset(one.name for one in self.choices if isinstance(one, Reference))

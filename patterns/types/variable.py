@@ -85,14 +85,14 @@ class Variable:
     def __str__(self) -> str:
         return f"{self.text} | none" if self.allows_none else self.text
 
-    @property
+    @cached_property
     def depends_on(self) -> frozenset[str]:
         """Names of other variables, or of sizes, that the type refers to but does not bind."""
         found = mentioned_names(self.signature) - frozenset(self.binds)
         found = found.union(*map(names_in, self.expressions))
         return found if self.same_dtype_as is None else found | {self.same_dtype_as}
 
-    @property
+    @cached_property
     def binds(self) -> tuple[str, ...]:
         """Names of sizes that a value gives: N, and B of `*B`."""
         return bound_names(self.signature)

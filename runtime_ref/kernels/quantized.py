@@ -6,6 +6,7 @@ chosen parameters. Where the official kernel ends its process, the step fails wi
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -279,7 +280,8 @@ def chosen_parameters(least: float, largest: float, low: int, high: int) -> tupl
     """
     least, largest = min(least, 0.0), max(largest, 0.0)
     scale = (largest - least) / (high - low)
-    if _single(scale) == 0.0 or math.isinf(1.0 / _single(scale)):
+    # The kernel divides in float32: of a scale below 2.9e-39 there is no finite reciprocal.
+    if _single(scale) == 0.0 or math.isinf(_single(1.0 / _single(scale))):
         scale = 0.1
     if scale < _SMALL_SCALE:
         if least == 0.0:
@@ -308,7 +310,7 @@ def _quotient(value: float, scale: float) -> float:
 
 def _single(value: float) -> float:
     """Round to float32."""
-    return torch.tensor(value, dtype=torch.float32).item()
+    return ctypes.c_float(value).value
 
 
 def _choose_qparams(

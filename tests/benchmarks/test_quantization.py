@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from benchmarks.models import build
-from benchmarks.quantization.figures import measure
-from benchmarks.quantization.flows import FLOWS
+from benchmarks.models import Benchmark, build
+from benchmarks.quantization.__main__ import table_of
+from benchmarks.quantization.figures import Figures, Level, measure
+from benchmarks.quantization.flows import FLOWS, UnsuitedModelError
 from benchmarks.quantization.ties import follow, probed
 
 from exirkit.fuzz import OfficialRuntime
@@ -19,7 +20,25 @@ pytestmark = pytest.mark.executorch
 def test_a_model_is_explained(flow: str, official_runtime: OfficialRuntime) -> None:
     found = measure("mlp", flow, official_runtime, 0, exports=False)
     assert found.failure == ""
+    assert found.stores_integers
     assert all(level.explained for level in found.levels.values())
+
+
+def test_a_model_of_which_nothing_is_quantized_is_not_counted() -> None:
+    with pytest.raises(UnsuitedModelError):
+        FLOWS["per channel"](Benchmark(torch.nn.Softmax(-1), (torch.randn(2, 3),)))
+    sizes = {"a, dynamic": 20, "b, dynamic": 45, "c, dynamic": 0, "a, per tensor": 50}
+    figures = {
+        key: Figures(float_nbytes=100, levels={one: Level(size, 0.0, 120.0) for one in ("-O1", "-O2 size")})
+        if size
+        else Figures(unsuited=True, float_nbytes=100)
+        for key, size in sizes.items()
+    }
+    figures["b, per tensor"] = Figures(float_nbytes=100, stores_integers=False, levels=figures["b, dynamic"].levels)
+    table = table_of(figures)
+    first, means = ([*column.cells] for column in (table.columns[0], table.columns[2]))
+    assert first[-2:] == ["dynamic: 2 models", "per tensor: 1 models"]
+    assert means[-2:] == ["0.300 in geometric mean", "0.500 in geometric mean"]
 
 
 def test_integers_that_no_tie_explains_are_found() -> None:

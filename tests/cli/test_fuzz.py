@@ -56,7 +56,13 @@ def test_failures_are_found_and_kept(invoke: Invoke, policy: Path, tmp_path: Pat
     assert "new bucket O3/values, seed 3" in first.stderr
     again = json.loads(invoke(*arguments(policy, "--seeds", "20", "--json")).stdout)
     assert (again["done"], again["new"], again["ok"]) == (20, 10, False)
-    assert again["buckets"][0] == {"bucket": "O3/values", "failures": 2, "first_seed": 3}
+    assert again["buckets"][0] == {
+        "bucket": "O3/values",
+        "failures": 2,
+        "first_seed": 3,
+        "verdict": None,
+        "because": None,
+    }
     assert (tmp_path / "fuzz.db").is_file()
 
 

@@ -27,8 +27,19 @@ rules:
 NEVER = """\
 rulebook: 1
 rules:
-- id: never.product
-  doc: The product is a tensor of floats, so that the rule is never applied.
+- id: never.exponential
+  doc: No size is less than itself.
+  vars: {x: "f32 [N]"}
+  match: return aten.exp.default(aten.neg.default(x))
+  where: N < N
+  replace: return aten.reciprocal.default(aten.exp.default(x))
+"""
+
+TAKEN_BACK = """\
+rulebook: 1
+rules:
+- id: wrong.product
+  doc: The product is a tensor of floats, so that the result is taken back.
   vars: {x: "i32 [*S]"}
   match: return aten.mul.Scalar(x, 1.0)
   replace: return x
@@ -111,8 +122,16 @@ def test_a_rule_that_never_fires_is_a_finding(invoke: Invoke, here: Path) -> Non
     result = invoke("fuzz", "--rules", "never.yaml", "--seeds", "2")
     assert result.exit_code == 1
     assert "passed 2" in result.stdout
-    assert "error[EK872]: rule never.product fired in none of 2 programs; its pattern was in" in result.stdout
-    assert "note: the pattern matches, but the result does not fit" in result.stdout
+    assert "error[EK872]: rule never.exponential fired in none of 2 programs; its pattern was in 0" in result.stdout
+    assert "note: no program has its pattern: no values were found that its types and conditions admit" in result.stdout
+
+
+def test_a_result_that_is_taken_back_is_a_failure(invoke: Invoke, here: Path) -> None:
+    (here / "back.yaml").write_text(TAKEN_BACK)
+    report = json.loads(invoke("fuzz", "--rules", "back.yaml", "--seeds", "2", "--analyses", "0", "--json").stdout)
+    assert report["verdicts"]["failed"] >= 1
+    assert [one["bucket"] for one in report["buckets"]] == ["rule-contracts | apply-rules | result taken back"]
+    assert report["tested"][0]["changed"] == 0
 
 
 def test_rules_of_pipelines_are_inserted_and_counted(invoke: Invoke, here: Path) -> None:

@@ -220,10 +220,14 @@ def test_choice_of_parameters(official_runtime: OfficialRuntime) -> None:
         [3e38, -3e38],
         [-2.0, -1.0],
     ]
-    for ends_ in ranges:
-        for dtype in (torch.int8, torch.uint8):
+    whole = [torch.tensor(one) for one in ranges]
+    # A million values, in tensors that lie on either side of zero or around it, of all magnitudes.
+    for place, magnitude in enumerate(torch.logspace(-42, 37, 50).tolist()):
+        whole.append((torch.randn(MANY // 50) + (place % 5 - 2) * 3) * magnitude)
+    for place, values in enumerate(whole):
+        for dtype in (torch.int8, torch.uint8) if place < len(ranges) else (torch.int8,):
             one = torch.empty(1, dtype=torch.float64), torch.empty(1, dtype=torch.int64)
-            given = [torch.tensor(ends_), *ends(dtype), 1e-5, dtype]
+            given = [values, *ends(dtype), 1e-5, dtype]
             Call("choose_qparams.Tensor_out", given, *one).agree(official_runtime)
 
 
@@ -234,6 +238,7 @@ def test_embeddings(official_runtime: OfficialRuntime, bits: int, groups: int, h
     columns, rows = 64, 300
     table = numbers(torch.int8, rows, columns) if bits == 8 else numbers(torch.uint8, rows, columns * bits // 8)
     scales = torch.rand(rows, groups) + 0.01 if groups > 1 else torch.rand(rows) + 0.01
+    scales[:4].view(len(scales[:4]), -1)[:, 0] = torch.tensor([math.nan, math.inf, 1e38, 1e-42])
     zeros = torch.randint(-3, 3, scales.shape).to(scales.dtype) if has_zeros else None
     limits = [-(2 ** (bits - 1)), 2 ** (bits - 1) - 1]
     name = "embedding_byte" if bits == 8 else f"embedding_{bits}bit"
@@ -254,13 +259,16 @@ def test_sums(official_runtime: OfficialRuntime) -> None:
 @pytest.mark.parametrize("real", REALS[:2], ids=str)
 @pytest.mark.parametrize("groups", [0, 4])
 def test_products(official_runtime: OfficialRuntime, real: torch.dtype, groups: int) -> None:
-    values, weight = torch.randn(40, 96, dtype=real), numbers(torch.int8, 70, 96)
-    scales = torch.rand(70, groups).to(real) if groups else torch.rand(70).to(real)
+    # A million results, some of them of infinities and NaN.
+    values, weight = torch.randn(1000, 24, dtype=real), numbers(torch.int8, 1000, 24)
+    values[:12, 5] = torch.tensor(STRANGE).to(real)
+    scales = torch.rand(1000, groups).to(real) if groups else torch.rand(1000).to(real)
+    scales.view(-1)[:3] = torch.tensor([math.inf, math.nan, 0.0])
     given = [values, weight, scales, None, None]
-    Call("mixed_linear.out", given, torch.empty(40, 70, dtype=real)).agree(official_runtime)
+    Call("mixed_linear.out", given, torch.empty(1000, 1000, dtype=real)).agree(official_runtime)
     if not groups:
-        turned = [values, weight.T.contiguous(), torch.rand(96).to(real), None]
-        Call("mixed_mm.out", turned, torch.empty(40, 70, dtype=real)).agree(official_runtime)
+        turned = [values, weight.T.contiguous(), torch.rand(24).to(real), None]
+        Call("mixed_mm.out", turned, torch.empty(1000, 1000, dtype=real)).agree(official_runtime)
 
 
 SCALES, ZEROS, TWO = torch.tensor([0.1, 0.2]), torch.tensor([0, 1]), torch.ones(2, 3)

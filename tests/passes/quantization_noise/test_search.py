@@ -41,6 +41,21 @@ def test_the_layer_that_loses_most_is_left() -> None:
     assert [one["module"] for one in yaml.safe_load(again)["leave"]] == ["layers.3", "layers.3"]
 
 
+def test_what_need_not_be_left_is_quantized_though_float_costs_less() -> None:
+    torch.manual_seed(0)
+    first = nn.Linear(2, 16)
+    first.weight.data[:, 0] *= 10
+    model = nn.Sequential(first, nn.Tanh(), Chain())
+    samples = [(torch.randn(8, 2),) for _ in range(3)]
+    program = torch.export.export(model.eval(), samples[0])
+    before = search_float_modules(program, "xnnpack", samples, 0, settings={"per_channel": True})
+    found = search_float_modules(program, "xnnpack", samples, before.score + 3, settings={"per_channel": True})
+    assert found.steps[1].module == "0"
+    assert found.steps[1].cost < before.cost, "it has more bytes of scales than of weights"
+    assert (found.modules, found.left, found.layers) == (("2.layers.3",), 1, 7)
+    assert found.cost > min(step.cost for step in found.steps)
+
+
 class Outer(nn.Module):
     """A layer inside of a module that computes something itself."""
 
