@@ -85,7 +85,7 @@ def certificate_of(
     )
 
 
-def unconfirmed(
+def unconfirmed_certificate(
     certificate: Certificate, rule: CompiledRule, book: LoadedBook, *, seconds: float = SECONDS
 ) -> Diagnostic | None:
     """Prove a rule again, and return why its certificate does not hold, EK282; None if it does.
