@@ -531,15 +531,14 @@ def batch_norm_of_model(
 
 
 @meaning("aten.native_group_norm.default")
-def native_group_norm(
-    path: Path, input: Any, weight: Any, bias: Any, N: Any, C: Any, HxW: Any, group: Any, eps: Any
-) -> list[Any]:
+def native_group_norm(path: Path, input: Any, weight: Any, bias: Any, group: Any, eps: Any, **sizes: Any) -> list[Any]:
     """Norms over the channels of each group."""
     shape = input.shape
+    batch, channels, rest = (integer(sizes[name]) for name in ("N", "C", "HxW"))
     path.require(len(shape) >= 2 and integer(group) > 0, "groups of channels")
-    path.require(z3.And(integer(N) == integer(shape[0]), integer(C) == integer(shape[1])), "the sizes of the input")
-    path.require(integer(HxW) == integer(product(shape[2:])), "the sizes of the input")
-    path.require(integer(C) % integer(group) == 0, "groups of equal size")
+    path.require(z3.And(batch == integer(shape[0]), channels == integer(shape[1])), "the sizes of the input")
+    path.require(rest == integer(product(shape[2:])), "the sizes of the input")
+    path.require(channels % integer(group) == 0, "groups of equal size")
     each = shape[1] // group
     path.assume(integer(each) * integer(group) == integer(shape[1]))
     inner = viewed(path, input, [shape[0], group, each, *shape[2:]])
