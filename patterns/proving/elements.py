@@ -197,7 +197,7 @@ class Elements:
         path: The path that they are on.
         mode: `free`: functions about which nothing is known but that equal arguments give equal results; `bits`: as
             IEEE 754 and two's complement say; `reals`: floats are real numbers.
-        is_linear: Sums of real numbers are taken apart: what does not depend on their indices is in front of them.
+        is_linear: Sums of real numbers are linear: factors that do not depend on their indices are in front of them.
 
     Attributes:
         facts: What is known of elements that were read.

@@ -521,8 +521,8 @@ def batch_norm(
 
 @meaning("aten.batch_norm.default")
 def batch_norm_of_model(
-    path: Path, input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: Any, momentum: Any,
-    eps: Any, cudnn_enabled: Any,
+    path: Path, input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: Any, eps: Any,
+    **_: Any,
 ) -> Any:  # fmt: skip
     """Batch norm, which takes what it knows of each channel where it does not train."""
     if training:
