@@ -52,6 +52,7 @@ from .flatbuffer import Kind as Kind
 from .flatbuffer import TableLayout as TableLayout
 from .flatbuffer import layout_of as layout_of
 from .kernel_list import needed_kernels as needed_kernels
+from .printer import ValueNames as ValueNames
 from .printer import format_program as format_program
 from .printer import print_program as print_program
 from .safetensors_files import named_tensors as named_tensors

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from .comparison import ComparedFile as ComparedFile
     from .comparison import LoweringChoices as LoweringChoices
     from .comparison import LoweringSteps as LoweringSteps
+    from .comparison import MeasuredReport as MeasuredReport
     from .comparison import MethodComparison as MethodComparison
     from .comparison import MethodGap as MethodGap
     from .comparison import MethodJudge as MethodJudge
@@ -73,11 +74,15 @@ if TYPE_CHECKING:
     from .comparison import gap_to_eager as gap_to_eager
     from .comparison import is_own_file as is_own_file
     from .comparison import lower_in_steps as lower_in_steps
+    from .comparison import lower_recorded as lower_recorded
+    from .comparison import measured_gaps as measured_gaps
+    from .comparison import measured_times as measured_times
     from .comparison import profile_eagerly as profile_eagerly
     from .comparison import record_of as record_of
     from .comparison import results_of as results_of
     from .comparison import trace_runs as trace_runs
     from .comparison import with_debug_handles as with_debug_handles
+    from .comparison import write_measured_report as write_measured_report
     from .compilers import ExirkitCompiler as ExirkitCompiler
     from .compilers import place_pipelines as place_pipelines
     from .compilers import require_official as require_official
@@ -129,10 +134,11 @@ _EXPORTS = {
     "find_campaign html_page idle_passes load_bench load_object load_parts load_quotas load_reasons pair_coverage "
     "parse_seeds pattern_features policy_of regressions show summarise left_out thin_pairs untested why_idle",
     "campaigns.user_tests": "fuzz_programs",
-    "comparison": "ComparedFile LoweringChoices LoweringSteps MethodComparison MethodGap MethodJudge NodePlace "
-    "NotTracedError Official RuntimeDifference Tolerances Traced TracedRuntime ValueGap WrongStep "
+    "comparison": "ComparedFile LoweringChoices LoweringSteps MeasuredReport MethodComparison MethodGap MethodJudge "
+    "NodePlace NotTracedError Official RuntimeDifference Tolerances Traced TracedRuntime ValueGap WrongStep "
     "compare_method drawn_inputs eager_outputs first_false_step first_wrong_step gap_of gap_to_eager "
-    "is_own_file lower_in_steps profile_eagerly record_of results_of trace_runs with_debug_handles",
+    "is_own_file lower_in_steps lower_recorded measured_gaps measured_times profile_eagerly record_of results_of "
+    "trace_runs with_debug_handles write_measured_report",
     "compilers": "ExirkitCompiler place_pipelines require_official rules_of_book rules_of_pipeline",
     "examination": "Examination GraphFailedError GraphResult GraphSession ResultComparison expectations_of",
     "generation": "PatternSource Policy RulePatterns features_of generate generate_with_pattern program_strategy "

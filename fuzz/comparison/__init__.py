@@ -25,6 +25,7 @@ from .first_wrong import (
     results_of,
 )
 from .lowering_steps import LoweringChoices, LoweringSteps, lower_in_steps
+from .measured_report import MeasuredReport, lower_recorded, measured_gaps, measured_times, write_measured_report
 from .traced_runs import NotTracedError, Traced, TracedRuntime, trace_runs
 from .value_gaps import Tolerances, ValueGap, gap_of
 
@@ -34,6 +35,7 @@ __all__ = [
     "InstructionValues",
     "LoweringChoices",
     "LoweringSteps",
+    "MeasuredReport",
     "MethodComparison",
     "MethodGap",
     "MethodJudge",
@@ -60,6 +62,9 @@ __all__ = [
     "gap_to_eager",
     "is_own_file",
     "lower_in_steps",
+    "lower_recorded",
+    "measured_gaps",
+    "measured_times",
     "place_of",
     "profile_eagerly",
     "record_of",
@@ -67,4 +72,5 @@ __all__ = [
     "run_reference",
     "trace_runs",
     "with_debug_handles",
+    "write_measured_report",
 ]

@@ -195,14 +195,41 @@ def lifetimes_of_program(
     }
 
 
+def effects_of_program(file: PteFile) -> dict[str, list[Effect]]:
+    """Return by method what each instruction reads and writes, calls of unknown operators and of delegates included.
+
+    Args:
+        file: A program; it is checked first.
+
+    Raises:
+        ProgramVerifyError: EK601 to EK626, the program is wrong.
+    """
+    facts = check_program(file, default_registry(), Limits())
+    return {plan.name: _all_effects(plan, facts[plan.name]) for plan in file.program.execution_plan}
+
+
+def _all_effects(plan: ExecutionPlan, facts: PlanFacts) -> list[Effect]:
+    first_use = _first_uses(plan)
+
+    def foreign(number: int, args: Sequence[int]) -> Effect:
+        tensors = list(dict.fromkeys(tensor for index in args for tensor in tensors_in(plan, index)))
+        last = set(tensors_in(plan, args[-1])) if args else set()
+        outs = tuple(
+            one for one in tensors if (one in last or first_use[one] == number) and not has_contents(plan, one)
+        )
+        reads = tuple(one for one in tensors if one not in outs)
+        return Effect(number, "unknown", reads, outs, outs, outs, following=(number + 1,))
+
+    return effects_of(plan, facts, unknown=foreign)
+
+
 class _Lifetimes:
     """The lives of one method."""
 
     def __init__(self, plan: ExecutionPlan, facts: PlanFacts, views: Mapping[int, int] | None) -> None:
         self._plan = plan
         self._facts = facts
-        self._first_use = _first_uses(plan)
-        self._effects = effects_of(plan, facts, unknown=self._foreign_effect)
+        self._effects = _all_effects(plan, facts)
         self._names = {target for _, target in facts.handles}
         _reject_giants(plan, self._effects, len(self._names) * len(facts.handles))
         self._places = map_allocations(plan, facts, self._effects, views=views)
@@ -230,17 +257,6 @@ class _Lifetimes:
                 )
             )
         return lives
-
-    def _foreign_effect(self, number: int, args: Sequence[int]) -> Effect:
-        tensors = list(dict.fromkeys(tensor for index in args for tensor in tensors_in(self._plan, index)))
-        last = set(tensors_in(self._plan, args[-1])) if args else set()
-        outs = tuple(
-            one
-            for one in tensors
-            if (one in last or self._first_use[one] == number) and not has_contents(self._plan, one)
-        )
-        reads = tuple(one for one in tensors if one not in outs)
-        return Effect(number, "unknown", reads, outs, outs, outs, following=(number + 1,))
 
     def _show_views(self) -> None:
         """Let views that an instruction makes be views of their source, if they lie in it."""

@@ -96,3 +96,22 @@ def test_graphs_for_model_explorer(invoke: Invoke, model_file: Path, tmp_path: P
     assert len(product["incomingEdges"]) == 4
     data = json.loads((tmp_path / "model_times.json").read_text())
     assert data[found[-1]["id"]]["results"] == {product["id"]: {"value": 1300.0}}
+
+
+def test_a_program_file(invoke: Invoke, model_file: Path, tmp_path: Path) -> None:
+    program, page = tmp_path / "model.pte", tmp_path / "report.html"
+    assert invoke("lower", f"{model_file}:tiny", "-o", program).exit_code == 0
+    result = invoke("report", program, "-o", page, "--time", "--json")
+    assert result.exit_code == 0, result.stderr
+    found = document(result.stdout)
+    assert (found.ok, found.file, found.nbytes) == (True, str(page), page.stat().st_size)
+    graphs = tmp_path / "graphs.json"
+    result = invoke("report", program, "-o", graphs, "--format", "model-explorer", "--time")
+    assert result.exit_code == 0, result.stderr
+    (graph,) = json.loads(graphs.read_text())["graphs"]
+    assert any(node["incomingEdges"] for node in graph["nodes"])
+    (data,) = json.loads((tmp_path / "graphs_times.json").read_text()).values()
+    assert data["results"]
+    result = invoke("report", program, "-o", page, "--gap")
+    assert result.exit_code == 2
+    assert "not lowered again" in result.stderr

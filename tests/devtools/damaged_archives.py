@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import random
@@ -124,7 +125,7 @@ def _changed_document(document: Any, rng: random.Random) -> Any:
         places.append((inside, key))
         inside = inside[key]
     if not places:
-        return rng.choice(_VALUES)
+        return _value(rng)
     holder, key = rng.choice((places[-1], rng.choice(places)))
     kind = rng.randrange(6)
     if kind == 0:
@@ -143,8 +144,13 @@ def _changed_document(document: Any, rng: random.Random) -> Any:
         text = holder[key]
         holder[key] = rng.choice((text[:-1], text + text, text.upper(), "%" + text, text.replace("_", ".")))
     else:
-        holder[key] = rng.choice(_VALUES)
+        holder[key] = _value(rng)
     return document
+
+
+def _value(rng: random.Random) -> Any:
+    # A copy: the next change may be inside of it.
+    return copy.deepcopy(rng.choice(_VALUES))
 
 
 def header_mutations(data: bytes, count: int, seed: int) -> Iterator[bytearray]:

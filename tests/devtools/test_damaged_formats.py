@@ -23,6 +23,12 @@ def test_damaged_files_end_with_the_documented_error(name: str) -> None:
         assert 0 < tally.outcomes["ok"] < tally.loads
 
 
+def test_damage_depends_on_the_seed_alone() -> None:
+    data = b'{"a": [1]}'
+    first, second = (list(FORMATS["certificate"].damaged(data, 3000, 4)) for _ in range(2))
+    assert first == second
+
+
 def test_what_torch_is_spared_changes_no_end_of_a_reading() -> None:
     known = FORMATS["failure"]
     data = known.make()

@@ -20,6 +20,7 @@ from .report import RecordedStage as RecordedStage
 from .report import ReportOptions as ReportOptions
 from .report import StageChanges as StageChanges
 from .report import changes_between as changes_between
+from .report import file_document as file_document
 from .report import model_explorer_graphs as model_explorer_graphs
 from .report import model_explorer_node_data as model_explorer_node_data
 from .report import read_overlay as read_overlay

@@ -362,6 +362,17 @@ def memory_map_of_file(path: str, *, limits: Limits | None = None, method: str |
         return _memory_map(file, str(path), limits or {}, {}, {}, method)
 
 
+def memory_map_of_program(file: PteFile) -> MemoryMap:
+    """Return the memory map of a program that was read, of all its methods, also of those that plan no memory.
+
+    Raises:
+        ProgramVerifyError: EK601 to EK626, the program is wrong.
+        ModelError: EK667, a method is too large.
+    """
+    names = {plan.name: MethodNames() for plan in file.program.execution_plan}
+    return _memory_map(file, "program", {}, names, {}, None)
+
+
 def memory_map_of_manager(
     manager: ExecutorchProgramManager,
     *,
@@ -474,7 +485,7 @@ def _value(plan: ExecutionPlan, life: PlannedLifetime, made_by: list[str | None]
     return MappedValue(
         name=name or _stored_name(plan, life, tensor),
         value=life.value,
-        type=_type(tensor),
+        type=type_of_tensor(tensor),
         kind=life.kind,
         arena=life.arena,
         offset=life.start,
@@ -507,7 +518,8 @@ def _stored_name(plan: ExecutionPlan, life: PlannedLifetime, tensor: Tensor) -> 
     return f"input {list(plan.inputs).index(life.value)}" if life.value in plan.inputs else f"%{life.value}"
 
 
-def _type(tensor: Tensor) -> str:
+def type_of_tensor(tensor: Tensor) -> str:
+    """Return dtype and sizes, `float32[2, 4]`; upper bounds where they vary."""
     dtype = str(tensor.scalar_type.dtype).removeprefix("torch.")
     bound = "" if tensor.shape_dynamism is TensorShapeDynamism.STATIC else " at most"
     return f"{dtype}[{', '.join(map(str, tensor.sizes))}]{bound}"

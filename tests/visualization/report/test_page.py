@@ -11,6 +11,7 @@ import torch
 from tests.visualization.browser import Browser
 from tests.visualization.report.programs import LOWERINGS
 
+from exirkit.passes import load_partitioner
 from exirkit.visualization import LoweringRecord, Measured, ReportOptions, report_document, report_page, write_report
 
 MARKUP = "</script><img src=x onerror=\"document.body.dataset.broken='1'\">"
@@ -67,6 +68,29 @@ def pick(browser: Browser, element: str, value: str) -> None:
     one = f"document.getElementById({json.dumps(element)})"
     browser.value(f"({one}.value = {json.dumps(value)}, {one}.dispatchEvent(new Event('change')))")
     browser.settle()
+
+
+def test_parts_of_delegates_have_colors(browser: Browser, tmp_path: Path) -> None:
+    partitioner, path = tmp_path / "npu.yaml", tmp_path / "page.html"
+    partitioner.write_text(
+        "partitioning: 1\nname: npu\nbackend: ReferenceBackend\nrules:\n- {name: products, op: aten.addmm.default}\n"
+    )
+    write_report(LOWERINGS["layers"].programs(), path, partitioner=[load_partitioner(partitioner)])
+    opened(browser, path)
+    choose(browser, "to-backend")
+    # At this stage are the calls of the two delegates, and above them the nodes that they were given.
+    calls = lines(browser, "added.part")
+    assert len(calls) == 2
+    assert all("executorch_call_delegate(" in line for line in calls)
+    first, second = lines(browser, "removed.part0"), lines(browser, "removed.part1")
+    for given in (first, second):
+        assert any("aten.addmm.default" in line for line in given)
+    assert not set(first) & set(second)
+    assert not any("aten.addmm" in line for line in set(lines(browser)) - set(lines(browser, "part")))
+    browser.value("document.querySelector('.row.removed.part1').click()")
+    browser.settle()
+    assert "ReferenceBackend, part 2" in browser.text("node")
+    assert browser.errors == []
 
 
 def test_the_page_asks_no_network(browser: Browser, page: Path) -> None:

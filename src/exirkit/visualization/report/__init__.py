@@ -1,6 +1,7 @@
 """The report of a lowering: the program after every pass, with what changed, on one page."""
 
 from .document import ReportOptions as ReportOptions
+from .document import file_document as file_document
 from .document import report_document as report_document
 from .lowering import versions as versions
 from .lowering import write_report as write_report

@@ -60,7 +60,7 @@ class BesideView {
     for (let at = first; at < last; at += 1) {
       const row = this.rows[at], entity = entities[row];
       shown.push(element("div", {
-        class: this.same.has(entity) ? "row selected" : "row", style: `top:${at * LINE_HEIGHT}px`, "data-entity": entity,
+        class: `row ${this.same.has(entity) ? "selected" : ""} ${this.selection.report.partClass(entity)}`, style: `top:${at * LINE_HEIGHT}px`, "data-entity": entity,
         onclick: () => this.selection.set({ node: entity }),
       }, element("span", { class: "n" }, String(at + 1)), element("span", { class: "t" }, this.view.words({ row, kind: OLD }))));
     }

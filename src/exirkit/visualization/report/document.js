@@ -10,6 +10,8 @@ async function readDocument() {
   return JSON.parse(await new Response(stream).text());
 }
 
+const PART_COLORS = 6;
+
 class Report {
   constructor(raw) {
     this.raw = raw;
@@ -18,6 +20,17 @@ class Report {
     for (const [name, column] of Object.entries(raw.rows)) { this.rows[name] = Int32Array.from(column); }
     this.methods = raw.methods.map((method) => new Method(this, method));
     this.lowered = null;
+    // Which call of a delegate a node is a part of, or is: from entity to its number and backend.
+    this.parts = new Map();
+    raw.delegates.forEach(([call, backend, inside], number) => {
+      for (const entity of [call, ...inside]) { this.parts.set(entity, { number, backend, call }); }
+    });
+  }
+
+  // The color of the part that a backend was given.
+  partClass(entity) {
+    const part = this.parts.get(entity);
+    return part ? `part part${part.number % PART_COLORS}` : "";
   }
 
   text(row, column) { return this.texts[this.rows[column][row]]; }

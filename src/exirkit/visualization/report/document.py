@@ -7,14 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from exirkit.emit import PteFile
 from exirkit.ir import is_users_file
 from exirkit.patterns import CompiledRule, RewriteReport
 from exirkit.program import ExecutorchProgramManager
 from exirkit.visualization.memory_map import MethodMap, memory_map_of_manager
-from exirkit.visualization.sizes import sizes_of_manager
+from exirkit.visualization.sizes import ProgramSizes, program_sizes, sizes_of_manager
 
+from .file_stage import file_stages
 from .overlays import Measured, Overlay
 from .recording import LoweringRecord, RecordedStage, changes_between
+from .rows import RowTable
 
 _MOST_REJECTIONS = 2000
 _MOST_FILE_LETTERS = 400_000
@@ -62,11 +65,40 @@ def report_document(
         name: record.stages(name, None if manager is None else manager.exported_program(name))
         for name in record.methods
     }
-    writer = _Writer(record)
+    writer = _Writer(record.table)
     methods = [writer.method(name, stages, memory.get(name), options) for name, stages in sorted(paths.items())]
-    table = record.table
     # Texts, rows and places come last: what is written before may add to them.
     rules = {name: _rule(rule) for name, rule in sorted(record.rules.items())}
+    return _document(
+        record.table, methods, {} if manager is None else _sizes(sizes_of_manager(manager)), options, rules
+    )
+
+
+def file_document(file: PteFile, options: ReportOptions) -> dict[str, Any]:
+    """Return all that a report of a program file shows: its instructions, as one stage.
+
+    Args:
+        file: The program; it is checked first.
+        options: What else to say; measured numbers are those of its instructions.
+
+    Raises:
+        ProgramVerifyError: EK601 to EK626, the program is wrong.
+        ModelError: EK667, a method is too large.
+    """
+    table = RowTable()
+    stages = file_stages(file, table)
+    writer = _Writer(table)
+    methods = [writer.method(name, [stage], memory, options) for name, (stage, memory) in sorted(stages.items())]
+    return _document(table, methods, _sizes(program_sizes(file.program)), options, {})
+
+
+def _document(
+    table: RowTable,
+    methods: list[dict[str, Any]],
+    sizes: dict[str, list[list[Any]]],
+    options: ReportOptions,
+    rules: dict[str, Any],
+) -> dict[str, Any]:
     rows = list(table.rows)
     return {
         "version": 1,
@@ -75,28 +107,29 @@ def report_document(
         "failure": list(options.failure),
         "measure": options.measure,
         "methods": methods,
-        "sizes": {} if manager is None else _sizes(manager),
+        "sizes": sizes,
         "rules": rules,
         "texts": list(table.texts),
         "rows": {name: [row[at] for row in rows] for at, name in enumerate(rows[0]._fields)} if rows else {},
         "handles": [list(one) for one in table.handles],
+        "delegates": [[one, backend, list(inside)] for one, (backend, inside) in table.delegates.items()],
         "places": [list(one) for one in table.places],
         "modules": [list(one) for one in table.modules],
-        "files": _files(record) if options.with_sources else {},
+        "files": _files(table) if options.with_sources else {},
     }
 
 
 class _Writer:
     """Writes methods."""
 
-    def __init__(self, record: LoweringRecord) -> None:
-        self._record = record
+    def __init__(self, table: RowTable) -> None:
+        self._table = table
 
     def method(
         self, name: str, stages: Sequence[RecordedStage], memory: MethodMap | None, options: ReportOptions
     ) -> dict[str, Any]:
         """Return the document of a method."""
-        entity_of = [row.entity for row in self._record.table.rows]
+        entity_of = [row.entity for row in self._table.rows]
         written: list[dict[str, Any]] = []
         before: Sequence[int] = ()
         for stage in stages:
@@ -129,7 +162,7 @@ class _Writer:
         return document
 
     def _rules_of(self, report: RewriteReport) -> dict[str, Any]:
-        text = self._record.table.text
+        text = self._table.text
         applications = [
             [
                 text(one.rule),
@@ -197,9 +230,8 @@ def _memory(memory: MethodMap) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _sizes(manager: ExecutorchProgramManager) -> dict[str, list[list[Any]]]:
+def _sizes(sizes: ProgramSizes) -> dict[str, list[list[Any]]]:
     """Return what takes space in the constants of the file."""
-    sizes = sizes_of_manager(manager)
     return {
         title: [[one.name, one.nbytes, one.constants, one.calls] for one in entries]
         for title, entries in (
@@ -266,10 +298,10 @@ def _plain(rule: CompiledRule) -> str:
     )
 
 
-def _files(record: LoweringRecord) -> dict[str, str]:
+def _files(table: RowTable) -> dict[str, str]:
     """Return the files of the model that nodes come from, as far as they can be read here."""
     found = {}
-    for path in sorted({one.file for one in record.table.places}):
+    for path in sorted({one.file for one in table.places}):
         if not is_users_file(path):
             continue
         try:

@@ -37,6 +37,7 @@ class NodePanel {
       ["module", module && element("span", {}, linkTo(module[0] || "the model", () => finder.show(`module:${module[0]}`)), ` ${module[1]}`)],
       ["source", place && [linkTo(`${baseName(place[0])}:${place[1]}`, () => this.selection.set({ tab: "source", file: place[0], line: place[1] }), place[0]),
         ` in ${place[2]}`, element("pre", {}, place[3])]],
+      ["delegate", this.delegate(entity)],
       ["memory", report.text(row, "memory")], ["graph", report.text(row, "graph")],
       ["time", times.has(entity) ? shortTime(times.get(entity)) : null],
       [report.raw.measure, gaps.has(entity) ? shortNumber(gaps.get(entity)) : null],
@@ -44,6 +45,13 @@ class NodePanel {
     return [element("h3", { id: "nodename" }, `%${report.text(row, "name")}`),
       element("p", { class: "dim" }, `at ${method.stages[stage].number} ${method.stages[stage].name}`),
       element("dl", {}, facts.filter(([, value]) => value).map(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]))];
+  }
+
+  delegate(entity) {
+    const part = this.selection.report.parts.get(entity);
+    if (!part) { return null; }
+    return element("span", { class: this.selection.report.partClass(entity) },
+      linkTo(`${part.backend}, part ${part.number + 1}`, () => this.selection.node(part.call)));
   }
 
   uses(stage, row) {

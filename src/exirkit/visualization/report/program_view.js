@@ -110,6 +110,7 @@ class ProgramView {
     const report = this.selection.report, { row, kind } = line, rows = report.rows;
     const entity = rows.entity[row], state = this.selection.state;
     const classes = ["row", KIND_NAMES[kind], entity === state.node ? "selected" : "", this.hits?.has(row) ? "hit" : ""];
+    classes.push(report.partClass(entity));
     const place = report.place(row);
     return element("div", {
       class: classes.join(" "), style, "data-entity": entity, role: "option", "aria-selected": entity === state.node ? "true" : "false",

@@ -13,6 +13,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx import GraphModule, Node
 
 from exirkit.ir import (
+    CALL_DELEGATE,
     TensorSpec,
     graphs_by_path,
     innermost_frame,
@@ -22,6 +23,7 @@ from exirkit.ir import (
     stack_frames,
     target_name,
 )
+from exirkit.program import LoweredBackendModule
 
 # Long enough for any list of inputs; a stored list of numbers is cut.
 _MOST_LETTERS = 4000
@@ -101,6 +103,7 @@ class RowTable:
         places: Lines of the model, by number.
         modules: Modules, by number.
         handles: Debug handles of each node, by its number: nodes of one handle come from one call of the model.
+        delegates: Backend, and numbers of the nodes that it was given, by the number of the call of a delegate.
     """
 
     texts: dict[str, int] = field(default_factory=lambda: {"": 0})
@@ -108,6 +111,7 @@ class RowTable:
     places: dict[SourcePlace, int] = field(default_factory=dict)
     modules: dict[ModulePlace, int] = field(default_factory=dict)
     handles: list[tuple[int, ...]] = field(default_factory=list)
+    delegates: dict[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     _traces: dict[str, int] = field(default_factory=dict)
 
     def text(self, text: str) -> int:
@@ -198,8 +202,19 @@ class NodeReader:
                 kept = self._known(node, path, alive)
                 entities[path, node.name] = kept.entity
                 rows.append(self._row(node, kept, graph, {} if path else stored))
+                if node.target is CALL_DELEGATE:
+                    self._note_delegate(node, kept.entity, path, module)
         self._before = entities
         return ProgramRows(tuple(rows), entities)
+
+    def _note_delegate(self, node: Node, entity: int, path: str, module: GraphModule) -> None:
+        """Note which nodes of the stage before a backend was given: they have the same names in its own program."""
+        lowered = getattr(module, str(getattr(node.args[0], "target", "")), None)
+        if entity in self._table.delegates or not isinstance(lowered, LoweredBackendModule):
+            return
+        inside = (self._before.get((path, one.name)) for one in lowered.original_module.graph.nodes)
+        calls = tuple(one for one in inside if one is not None)
+        self._table.delegates[entity] = (lowered.backend_id, calls)
 
     def _is_known(self, node: Node) -> bool:
         # A number of an object may be used again, unless the object is still there.

@@ -149,13 +149,13 @@ def _looks(
     target: str, exported: dict[str, ExportedProgram], choices: LoweringChoices, failure: Failure | None
 ) -> dict[str, bytes]:
     """Return the journal of rewrites and the page of the lowering."""
-    from exirkit.cli.commands.devtools.report import lower_recorded
+    from exirkit.fuzz import lower_recorded
     from exirkit.visualization import LoweringRecord, ReportOptions, report_document, report_page, versions
 
     record = LoweringRecord(exported)
     with output_to_stderr():
         try:
-            manager, found = lower_recorded(exported, choices, [], record)
+            manager, found = lower_recorded(exported, choices, record)
         except Exception as error:
             manager, found = None, [f"{type(error).__name__}: {error}"]
     messages = found or ([] if failure is None else list(failure.messages))

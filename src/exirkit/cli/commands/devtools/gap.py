@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from exirkit.fuzz import LoweringChoices, MethodGap, Tolerances, TracedRuntime, ValueGap
     from exirkit.ir import Diagnostic
 
-_MOST_RELATIVE = 1e9
-
 
 class Measure(StrEnum):
     """What is printed of a difference."""
@@ -139,7 +137,7 @@ def gap(
             runtime=TracedRuntime(runtime.value),
         )
         if output is not None:
-            write_text(output, json_module.dumps(gap_overlay(found), indent=1) + "\n")
+            write_text(output, json_module.dumps(gap_document(found), indent=1) + "\n")
     report = GapReport(
         ok=all(one.ok for one in found),
         target=source.text,
@@ -205,19 +203,13 @@ def find_gaps(
     return found
 
 
-def gap_overlay(found: Sequence[MethodGap]) -> dict[str, list[dict[str, Any]]]:
+def gap_document(found: Sequence[MethodGap]) -> dict[str, list[dict[str, Any]]]:
     """Return relative gaps as `exirkit report --gaps` reads them."""
+    from exirkit.fuzz import measured_gaps
+
     return {
-        method.method: [
-            {
-                "instruction": one.instruction,
-                # Where all should be zero, no number says how far it is off; JSON has no infinity.
-                "value": min(one.gap.relative, _MOST_RELATIVE),
-                "note": f"{one.operator} %{one.node.name}" + (f": {one.gap.text}" if one.gap.is_bad else ""),
-            }
-            for one in method.instructions
-        ]
-        for method in found
+        name: [{"instruction": one.instruction, "value": one.value, "note": one.note} for one in listed]
+        for name, listed in measured_gaps(found).items()
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as json_module
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -22,7 +22,6 @@ from exirkit.cli.options import (
     Level,
     LevelTarget,
     Libraries,
-    ModelTarget,
     Partitioners,
     Passes,
     Pipelines,
@@ -31,18 +30,10 @@ from exirkit.cli.options import (
 )
 from exirkit.cli.root import app
 
-from .gap import find_gaps, finding_of, gap_overlay
+from .gap import find_gaps, finding_of
 
 if TYPE_CHECKING:
-    from torch.export import ExportedProgram
-
-    from exirkit.fuzz import LoweringChoices
-    from exirkit.passes import Partitioner
-    from exirkit.program import EdgeProgramManager, ExecutorchProgramManager
-    from exirkit.visualization import LoweringRecord, Measured
-
-# Runs whose times are averaged.
-_RUNS = 5
+    from exirkit.visualization.report.overlays import Overlay
 
 
 class Format(StrEnum):
@@ -106,7 +97,7 @@ class ReportReport:
 
 @app.command()
 def report(
-    target: ModelTarget,
+    target: Annotated[str, typer.Argument(metavar="MODULE:FACTORY|FILE.pt2|FILE.pte", show_default=False)],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="REPORT.html", show_default=False)],
     rules: Rules = None,
     pipeline: Pipelines = None,
@@ -133,53 +124,45 @@ def report(
     """Write one HTML page that shows the program after every pass: changes, rules, memory, sizes.
 
     The page needs no network and no other file. If the lowering fails, it shows the way to the failure, and the exit
-    code is 1. What is run is run on the example inputs.
+    code is 1. What is run is run on the example inputs. Of a program file the page shows the instructions; it is run
+    on random inputs.
     """
-    source = parse_source(target)
     if (gap and gaps is not None) or (time and times is not None):
         raise usage_error("--gap and --gaps, and --time and --times, exclude each other")
     check_writable(output, ".json" if format is Format.MODEL_EXPLORER else ".html")
+    if target.endswith((".pte", ".bpte")):
+        if gap or any((rules, pipeline, passes, partitioner)):
+            raise usage_error("a program file is not lowered again, and does not have the program to compare it with")
+        _report_file(target, output, times, gaps, time, format, sources, json)
+        return
+    source = parse_source(target)
     lowering = Lowering(optimize, rules, pipeline, passes, runtime)
     with Steps() as steps:
         with steps.phase("torch", "loading torch"):
-            from exirkit.emit import open_trace
-            from exirkit.visualization import (
-                LoweringRecord,
-                Measured,
-                ReportOptions,
-                read_overlay,
-                report_document,
-                report_page,
-                times_of_trace,
-                versions,
-            )
+            from exirkit.fuzz import lower_recorded, measured_gaps, measured_times
+            from exirkit.visualization import LoweringRecord, ReportOptions, report_document, versions
         # Files are read before the model is exported, which may take long.
         choices = lowering.choices()
         with output_to_stderr():
-            partitioners = choose_partitioners(partitioner, choose_pipelines(pipeline))
-        trace = open_trace(times) if times is not None and times.suffix == ".etdp" else None
-        measured = [{} if path is None else read_overlay(path) for path in (None if trace else times, gaps)]
+            choices = replace(choices, partitioners=tuple(choose_partitioners(partitioner, choose_pipelines(pipeline))))
+        given = _Given(times, gaps)
         exported = export_target(source, steps, strict=strict).programs
         inputs = {name: example_leaves(one, name) for name, one in exported.items()} if gap or time else {}
-        if trace is not None:
-            # A trace does not say of which method it is.
-            measured[0] = {"forward" if "forward" in exported else min(exported): times_of_trace(trace)}
+        measured = given.of(list(exported))
         with steps.phase("record", "reading the exported program"):
             record = LoweringRecord(exported)
         with steps.phase("lower", "lowering"), output_to_stderr():
-            manager, failure = lower_recorded(exported, choices, partitioners, record)
+            manager, failure = lower_recorded(exported, choices, record)
         facts = {**versions(), **_facts(lowering, partitioner)}
         off: dict[str, str] = {}
         if gap and manager is not None:
-            found_gaps = find_gaps(steps, exported, inputs, replace(choices, partitioners=tuple(partitioners)))
-            measured[1] = {
-                name: [Measured(**one) for one in listed] for name, listed in gap_overlay(found_gaps).items()
-            }
+            found_gaps = find_gaps(steps, exported, inputs, choices)
+            measured[1] = measured_gaps(found_gaps)
             off = {one.method: finding_of(one).headline() for one in found_gaps if not one.ok}
             facts |= {f"numeric gap of {name}": text for name, text in off.items()}
         if time and manager is not None:
             with steps.phase("time", "running"):
-                measured[0] = _times(manager, inputs)
+                measured[0] = measured_times(bytes(manager.buffer), inputs)
         options = ReportOptions(
             title=target,
             facts=facts,
@@ -190,10 +173,7 @@ def report(
         )
         with steps.phase("write", f"writing {output}"):
             document = report_document(record, manager, options)
-            if format is Format.MODEL_EXPLORER:
-                _write_graphs(document, output)
-            else:
-                write_text(output, report_page(document))
+            _write(document, output, format)
     found = ReportReport(
         ok=not failure,
         target=target,
@@ -211,58 +191,87 @@ def report(
     raise typer.Exit(0 if found.ok else 1)
 
 
-def _times(manager: ExecutorchProgramManager, inputs: Mapping[str, Sequence[Any]]) -> dict[str, list[Measured]]:
-    """Return how long each instruction takes on the reference runtime."""
-    from exirkit.emit import read_trace
-    from exirkit.fuzz import trace_runs
-    from exirkit.visualization import times_of_trace
+class _Given:
+    """Measured numbers from files, which are read before anything that takes long."""
 
-    data = bytes(manager.buffer)
-    return {
-        name: times_of_trace(read_trace(trace_runs(data, name, leaves, runs=_RUNS).etdump))
-        for name, leaves in inputs.items()
-    }
+    def __init__(self, times: Path | None, gaps: Path | None) -> None:
+        from exirkit.emit import open_trace
+        from exirkit.visualization import read_overlay
+
+        self._trace = open_trace(times) if times is not None and times.suffix == ".etdp" else None
+        paths = (None if self._trace is not None else times, gaps)
+        self._read: list[Overlay] = [{} if path is None else read_overlay(path) for path in paths]
+
+    def of(self, methods: Sequence[str]) -> list[Overlay]:
+        """Return times and gaps of a program with these methods."""
+        from exirkit.visualization import times_of_trace
+
+        if self._trace is None:
+            return list(self._read)
+        # A trace does not say of which method it is.
+        return [{"forward" if "forward" in methods else min(methods): times_of_trace(self._trace)}, self._read[1]]
 
 
-def _write_graphs(document: dict[str, Any], output: Path) -> None:
-    """Write graphs for Model Explorer, and a file with node data for each kind of measured numbers."""
-    from exirkit.visualization import model_explorer_graphs, model_explorer_node_data
+def _report_file(
+    target: str,
+    output: Path,
+    times: Path | None,
+    gaps: Path | None,
+    time: bool,
+    format: Format,
+    sources: bool,
+    json: bool,
+) -> None:
+    """Write the page of a program file."""
+    with Steps() as steps:
+        with steps.phase("torch", "loading torch"):
+            import torch
 
+            from exirkit.cli.bundles import open_program_or_bundle
+            from exirkit.cli.input_files import make_inputs
+            from exirkit.fuzz import measured_times
+            from exirkit.visualization import ReportOptions, file_document, versions
+        file, bundle = open_program_or_bundle(Path(target))
+        with file:
+            plans = file.program.execution_plan
+            measured = _Given(times, gaps).of([plan.name for plan in plans])
+            if time:
+                inputs = {plan.name: make_inputs(plan, "random", torch.Generator().manual_seed(0)) for plan in plans}
+                with steps.phase("time", "running"):
+                    data = Path(target).read_bytes() if bundle is None else bytes(bundle.table.program)
+                    measured[0] = measured_times(data, inputs)
+            options = ReportOptions(target, versions(), measured[0], measured[1], with_sources=sources)
+            with steps.phase("write", f"writing {output}"):
+                document = file_document(file, options)
+                _write(document, output, format)
+    found = ReportReport(
+        ok=True,
+        target=target,
+        file=os.fspath(output),
+        nbytes=output.stat().st_size,
+        methods={method["name"]: [] for method in document["methods"]},
+        seconds=dict(steps.seconds),
+        failure=[],
+        off={},
+    )
+    if json:
+        print_json(found)
+    else:
+        _print(found)
+
+
+def _write(document: dict[str, Any], output: Path, format: Format) -> None:
+    """Write a page, or graphs for Model Explorer and a file with node data for each kind of measured numbers."""
+    from exirkit.visualization import model_explorer_graphs, model_explorer_node_data, report_page
+
+    if format is Format.HTML:
+        write_text(output, report_page(document))
+        return
     write_text(output, json_module.dumps(model_explorer_graphs(document)))
     for key in ("times", "gaps"):
         data = model_explorer_node_data(document, key)
         if data:
             write_text(output.with_name(f"{output.stem}_{key}.json"), json_module.dumps(data))
-
-
-def lower_recorded(
-    exported: dict[str, ExportedProgram],
-    choices: LoweringChoices,
-    partitioners: list[Partitioner],
-    record: LoweringRecord,
-) -> tuple[ExecutorchProgramManager | None, list[str]]:
-    """Lower programs and record it; return the result, and what ended the lowering if something did."""
-    from exirkit.ir import DiagnosticError
-    from exirkit.passes import ApplyRules
-    from exirkit.program import lower_to_backends, to_edge
-
-    def transform(edge: EdgeProgramManager) -> EdgeProgramManager:
-        steps: list[Any] = [*choices.passes, *choices.on_edge]
-        if choices.rules:
-            steps.insert(0, ApplyRules(list(choices.rules), choices.rewriting))
-        return edge.transform(steps) if steps else edge
-
-    try:
-        with record.watching():
-            if partitioners:
-                edge = lower_to_backends(exported, partitioners, transform)
-                delegated = {name: edge.exported_program(name) for name in exported}
-                record.add("to-backend", delegated, "Give parts of the program to backends.")
-            else:
-                edge = transform(to_edge(exported, pipeline=choices.to_edge))
-            return edge.to_executorch(choices.config, pipeline=choices.to_executorch), []
-    except DiagnosticError as error:
-        return None, [one.render() for one in error.diagnostics]
 
 
 def _facts(lowering: Lowering, partitioner: list[str] | None) -> dict[str, str]:
@@ -303,6 +312,8 @@ def _stages(method: dict[str, Any]) -> list[StageDocument]:
 def _print(found: ReportReport) -> None:
     print_line(f"{found.target} -> {found.file} ({nbytes_text(found.nbytes)} bytes)")
     for name, stages in found.methods.items():
+        if not stages:
+            continue
         print_line()
         rows = [
             (
