@@ -121,9 +121,10 @@ def test_zero_points_of_8_bits_do_not_wrap_around(official_runtime: OfficialRunt
     library = importlib.import_module("torchao.quantization")
     primitives = importlib.import_module("torchao.quantization.quant_primitives")
     torch.manual_seed(3)
-    model, x = torch.nn.Sequential(torch.nn.Linear(64, 16)).eval().requires_grad_(False), torch.randn(3, 64)
+    linear, x = torch.nn.Linear(64, 16).requires_grad_(False), torch.randn(3, 64)
     # Weights of one sign, so that zero points lie at an end.
-    model[0].weight.copy_(model[0].weight.abs())
+    linear.weight.copy_(linear.weight.abs())
+    model = torch.nn.Sequential(linear).eval()
     config = library.IntxWeightOnlyConfig(
         weight_dtype=torch.int8,
         granularity=library.PerGroup(32),
