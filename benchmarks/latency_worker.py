@@ -63,8 +63,10 @@ def alternately(runs: Sequence[Callable[[], Any]], rounds: int) -> list[float]:
 def difference(left: Sequence[torch.Tensor], right: Sequence[torch.Tensor]) -> float:
     """Return the largest difference of results, relative to the largest value."""
     largest = max((float(one.double().abs().max()) for one in left if one.numel()), default=0.0)
+    if not largest:
+        raise SystemExit("all results are zero: there is nothing to compare")
     far = max((float((a.double() - b.double()).abs().max()) for a, b in zip(left, right, strict=True) if a.numel()))
-    return far / largest if largest else far
+    return far / largest
 
 
 if __name__ == "__main__":

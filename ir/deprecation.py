@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 
-def deprecated_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+def deprecated_names(
+    module: str, names: Mapping[str, str], otherwise: Callable[[str], Any] | None = None
+) -> Callable[[str], Any]:
     """Return the `__getattr__` of a module that still answers to old names.
 
     `__getattr__ = deprecated_names(__name__, {"old": "exirkit.ir:new"})`; the modules of new names are imported only
@@ -17,9 +19,12 @@ def deprecated_names(module: str, names: Mapping[str, str]) -> Callable[[str], A
     Args:
         module: Name of the module.
         names: For each old name the new one, with the module that has it.
+        otherwise: The `__getattr__` for all other names.
     """
 
     def getattr_of_module(name: str) -> Any:
+        if name not in names and otherwise is not None:
+            return otherwise(name)
         if name not in names:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         place, _, new = names[name].partition(":")

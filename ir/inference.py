@@ -67,6 +67,9 @@ _IN_PYTHON = frozenset(
 )  # fmt: skip
 
 
+_BATCH_NORM = torch.ops.aten._native_batch_norm_legit_no_training.default
+
+
 class _NeedsFakeTensorsError(Exception):
     """A value whose sizes or strides only fake tensors handle."""
 
@@ -84,10 +87,12 @@ def meta_value(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
         kwargs: Keyword arguments as in a graph.
     """
     target = underlying(target)
-    if not has_meta_value(target):
+    if not has_meta_value(target) and target is not _BATCH_NORM:
         return None
     try:
         values: Any = map_aggregate((tuple(args), dict(kwargs)), _as_meta)
+        if target is _BATCH_NORM:
+            return _normalized(*values[0], **values[1])
         given = values[1] if _takes_tensors(target) else {**values[1], "device": "meta"}
         with torch.no_grad():
             if is_faster_on_ones(target):
@@ -96,6 +101,23 @@ def meta_value(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     except Exception:
         # Whatever is wrong, fake tensors report it in the words that users of torch know.
         return None
+
+
+def _normalized(source: torch.Tensor, *parameters: Any) -> tuple[torch.Tensor, ...]:
+    """Return the results of a batch norm with given statistics, for which torch would run a dozen fake operators.
+
+    The last two are empty on a processor.
+
+    Raises:
+        _NeedsFakeTensorsError: Types may be mixed, or something does not fit.
+    """
+    *tensors, _, _ = parameters
+    given = [one for one in tensors if one is not None]
+    channels = source.shape[1:2]
+    fits = all(one.shape == channels and one.dtype is source.dtype is torch.float32 for one in given)
+    if not (fits and len(tensors) == 4 and not any(one is None for one in tensors[2:]) and _is_row_major(source)):
+        raise _NeedsFakeTensorsError
+    return torch.empty_like(source), source.new_empty(0), source.new_empty(0)
 
 
 @lru_cache(maxsize=4096)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from .torch_internals import payloads_from
+from .torch_internals import fields_known_once, payloads_from
 
 _HEADER_NBYTES: Final = 30
 _HEADER_MAGIC: Final = b"PK\x03\x04"
@@ -29,7 +29,7 @@ def mapped_archive(path: str | os.PathLike[str]) -> Iterator[None]:
         records = _records(path)
     except (OSError, zipfile.BadZipFile):
         records = {}
-    with payloads_from(records), _weights_only():
+    with payloads_from(records), fields_known_once(), _weights_only():
         yield
 
 

@@ -12,10 +12,13 @@ of the reference interpreter.
 from __future__ import annotations
 
 import importlib
+import os
+import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -49,9 +52,6 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.export import ExportedProgram
 from torch.export.exported_program import _override_composite_implicit_decomp
-
-# Archives of several programs.
-from torch.export.pt2_archive._package import load_pt2
 from torch.fx import Graph, GraphModule, Node
 
 # Modules whose code is generated when they are called or printed, not whenever a graph changes.
@@ -130,6 +130,7 @@ __all__ = [
     "disable_torch_dispatch",
     "enable_python_dispatcher",
     "executorch_call_delegate",
+    "fields_known_once",
     "find_schema",
     "forget_traces",
     "free_symbols",
@@ -316,12 +317,36 @@ def program_from_json(
     Operators are looked up by name and sizes are parsed as expressions: a text from elsewhere has to be checked first.
     """
     serde = importlib.import_module("torch._export.serde.serialize")
-    document = serde._bytes_to_dataclass(serde.ExportedProgram, text)
+    with fields_known_once():
+        document = serde._bytes_to_dataclass(serde.ExportedProgram, text)
     # A text that is empty stands for bytes that are unpickled.
     program: ExportedProgram = serde.ExportedProgramDeserializer().deserialize(
         document, state, constants, example_inputs
     )
     return program
+
+
+def load_pt2(path: str | os.PathLike[str]) -> Any:
+    """Return the contents of an archive of several programs; the module takes half a second to import."""
+    return importlib.import_module("torch.export.pt2_archive._package").load_pt2(path)
+
+
+@contextmanager
+def fields_known_once() -> Iterator[None]:
+    """Have torch work out the fields of its stored form once for each class, and not for each object that it reads."""
+    form: Any = importlib.import_module("torch._export.serde.serialize")
+    known: dict[type, dict[str, Any]] = {}
+
+    def hints(kind: type, **scopes: Any) -> dict[str, Any]:
+        if kind not in known:
+            known[kind] = typing.get_type_hints(kind, **scopes)
+        return known[kind]
+
+    form.typing = SimpleNamespace(**{**vars(typing), "get_type_hints": hints})
+    try:
+        yield
+    finally:
+        form.typing = typing
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from exirkit.ir import deprecated_names
+from exirkit.ir import deprecated_names, late_names
 
 from .analysis import LiveBytes as LiveBytes
 from .analysis import peak_nbytes as peak_nbytes
@@ -149,31 +149,6 @@ from .pipelines.pipeline import shipped_pipelines as shipped_pipelines
 from .pipelines.pipeline import shipped_text as shipped_text
 from .pipelines.pipeline import to_edge_passes as to_edge_passes
 from .pipelines.pipeline import to_executorch_passes as to_executorch_passes
-from .quantization_noise.quantizing import quantize_program as quantize_program
-from .quantization_noise.report import Grouping as Grouping
-from .quantization_noise.report import GroupNoise as GroupNoise
-from .quantization_noise.report import LayerNoise as LayerNoise
-from .quantization_noise.report import QuantizationReport as QuantizationReport
-from .quantization_noise.report import quantization_report as quantization_report
-from .quantization_noise.search import FloatModules as FloatModules
-from .quantization_noise.search import SearchStep as SearchStep
-from .quantization_noise.search import leaving_text as leaving_text
-from .quantization_noise.search import search_float_modules as search_float_modules
-from .quantization_noise.search import stored_bytes as stored_bytes
-from .quantizer.annotating import Annotator as Annotator
-from .quantizer.annotating import QuantizationPlan as QuantizationPlan
-from .quantizer.explaining import CallAccount as CallAccount
-from .quantizer.explaining import account_of_model as account_of_model
-from .quantizer.model import QuantizerPolicy as QuantizerPolicy
-from .quantizer.model import check_quantizer as check_quantizer
-from .quantizer.model import load_quantizer as load_quantizer
-from .quantizer.model import parse_quantizer as parse_quantizer
-from .quantizer.model import quantizer_schema as quantizer_schema
-from .quantizer.model import quantizer_schema_text as quantizer_schema_text
-from .quantizer.model import quantizer_text as quantizer_text
-from .quantizer.model import shipped_quantizers as shipped_quantizers
-from .quantizer.torchao_quantizer import data_quantizer as data_quantizer
-from .quantizer.torchao_quantizer import with_numbers_as_tensors as with_numbers_as_tensors
 from .stage_events import StageEvent as StageEvent
 from .stage_events import watching as watching
 from .to_aten.decompose_to_core import DecomposeToCore as DecomposeToCore
@@ -214,7 +189,33 @@ from .user_passes.program_manager import ExportedProgramPassManager as ExportedP
 from .user_passes.program_manager import updated_signature as updated_signature
 from .user_passes.running import apply_user_passes as apply_user_passes
 
-if not TYPE_CHECKING:
+if TYPE_CHECKING:
+    from .quantization_noise.quantizing import quantize_program as quantize_program
+    from .quantization_noise.report import Grouping as Grouping
+    from .quantization_noise.report import GroupNoise as GroupNoise
+    from .quantization_noise.report import LayerNoise as LayerNoise
+    from .quantization_noise.report import QuantizationReport as QuantizationReport
+    from .quantization_noise.report import quantization_report as quantization_report
+    from .quantization_noise.search import FloatModules as FloatModules
+    from .quantization_noise.search import SearchStep as SearchStep
+    from .quantization_noise.search import leaving_text as leaving_text
+    from .quantization_noise.search import search_float_modules as search_float_modules
+    from .quantization_noise.search import stored_bytes as stored_bytes
+    from .quantizer.annotating import Annotator as Annotator
+    from .quantizer.annotating import QuantizationPlan as QuantizationPlan
+    from .quantizer.explaining import CallAccount as CallAccount
+    from .quantizer.explaining import account_of_model as account_of_model
+    from .quantizer.model import QuantizerPolicy as QuantizerPolicy
+    from .quantizer.model import check_quantizer as check_quantizer
+    from .quantizer.model import load_quantizer as load_quantizer
+    from .quantizer.model import parse_quantizer as parse_quantizer
+    from .quantizer.model import quantizer_schema as quantizer_schema
+    from .quantizer.model import quantizer_schema_text as quantizer_schema_text
+    from .quantizer.model import quantizer_text as quantizer_text
+    from .quantizer.model import shipped_quantizers as shipped_quantizers
+    from .quantizer.torchao_quantizer import data_quantizer as data_quantizer
+    from .quantizer.torchao_quantizer import with_numbers_as_tensors as with_numbers_as_tensors
+else:
     __getattr__ = deprecated_names(
         __name__,
         {
@@ -224,4 +225,35 @@ if not TYPE_CHECKING:
             "refuse_readers_of_shared_buffers": "exirkit.passes:reject_readers_of_shared_buffers",
             "settle_methods": "exirkit.passes:finalize_methods",
         },
+        # What quantizes models is not needed to lower them.
+        late_names(
+            __name__,
+            {
+                "Annotator": "quantizer.annotating",
+                "CallAccount": "quantizer.explaining",
+                "FloatModules": "quantization_noise.search",
+                "GroupNoise": "quantization_noise.report",
+                "Grouping": "quantization_noise.report",
+                "LayerNoise": "quantization_noise.report",
+                "QuantizationPlan": "quantizer.annotating",
+                "QuantizationReport": "quantization_noise.report",
+                "QuantizerPolicy": "quantizer.model",
+                "SearchStep": "quantization_noise.search",
+                "account_of_model": "quantizer.explaining",
+                "check_quantizer": "quantizer.model",
+                "data_quantizer": "quantizer.torchao_quantizer",
+                "leaving_text": "quantization_noise.search",
+                "load_quantizer": "quantizer.model",
+                "parse_quantizer": "quantizer.model",
+                "quantization_report": "quantization_noise.report",
+                "quantize_program": "quantization_noise.quantizing",
+                "quantizer_schema": "quantizer.model",
+                "quantizer_schema_text": "quantizer.model",
+                "quantizer_text": "quantizer.model",
+                "search_float_modules": "quantization_noise.search",
+                "shipped_quantizers": "quantizer.model",
+                "stored_bytes": "quantization_noise.search",
+                "with_numbers_as_tensors": "quantizer.torchao_quantizer",
+            },
+        ),
     )

@@ -1,6 +1,17 @@
 """What a rewrite says: rules as data, their static checks, the matcher and the engine that applies them."""
 
-from exirkit.ir import SourceText, YamlError, YamlPath, YamlSource, describe_model, operators_with, read_yaml
+from typing import TYPE_CHECKING
+
+from exirkit.ir import (
+    SourceText,
+    YamlError,
+    YamlPath,
+    YamlSource,
+    describe_model,
+    late_names,
+    operators_with,
+    read_yaml,
+)
 
 from .books.backend_classes import (
     BackendClass,
@@ -10,7 +21,6 @@ from .books.backend_classes import (
     other_backend_classes,
 )
 from .books.bound_patterns import bind_pattern_to_op, bound_book
-from .books.bucket_verdicts import BucketVerdict, bucket_verdicts, verdict_on
 from .books.loading import (
     LoadedBook,
     book_from_rules,
@@ -30,7 +40,6 @@ from .books.model import (
     rulebook_schema_text,
     write_book,
 )
-from .books.pages import rule_keys_page, rule_pages
 from .books.python_books import PythonBook
 from .books.shipped import (
     backend_books,
@@ -42,34 +51,12 @@ from .books.shipped import (
 )
 from .books.traced_bodies import BodyExample
 from .books.traced_literals import TracedLiteral, size_names
-from .books.traces import TracedRule, trace_rule
 from .books.unfusing import unfuse
-from .checking.acceptance import acceptance_file, record_acceptance, unaccepted_rules
-from .checking.checks import BookVerdict, RuleVerdict, check_book, check_rule
-from .checking.near_misses import (
-    INSTANCE_ERRORS,
-    NearMiss,
-    near_instances,
-    pattern_instance,
-    takes_special_values,
-)
-from .checking.parallel_checks import CheckRequest, CheckSettings, check_books
-from .checking.pattern_programs import PatternInstance
-from .checking.relations import Relations, relations_between, relations_of, relations_of_book
-from .checking.witnesses import (
-    StoredRule,
-    WitnessBook,
-    read_witnesses,
-    shipped_witnesses,
-    stored_rule,
-    witness_text,
-)
 from .engine.bisection import Bisection, bisect_rewrites
 from .engine.meanings import carry_out, put_attributes, with_meanings
 from .engine.program_facts import ProgramFacts
 from .engine.report import Application, Rejection, RewriteHistory, RewriteReport, RuleStatistics
 from .engine.rewriting import RewriteOptions, RuleEngine
-from .explain.explanation import NodeExplanation, RuleExplanation, explain_rule
 from .explain.mismatches import Mismatch
 from .explain.program_notation import ProgramNotation, notation_of, surrounding, with_between
 from .functions.graph import GraphFacts
@@ -104,24 +91,65 @@ from .propagation.model import PropagationModel, Solver, propagation_schema, pro
 from .propagation.noting import Notes, write_notes
 from .propagation.problem import Conversion, Problem, Solution, problem_of
 from .propagation.solvers import solve
-from .propagation.trying import PropagationVerdict, check_propagation
-from .proving.campaign import certificate_of, prove_rules
-from .proving.campaign import unconfirmed as unconfirmed_certificate
-from .proving.certificates import (
-    Certificate,
-    CertificateBook,
-    certificate_text,
-    proof_sentences,
-    read_certificates,
-    shipped_certificates,
-    valid_certificates,
-)
-from .proving.standing import RULE_STATUSES, RuleStanding, RuleStatus, standings
 from .syntax.attributes import Attribute, attributed_terms, attributed_variables
 from .syntax.conditions import Condition, compile_condition
 from .syntax.programs import Builder
-from .types.reference import variable_types_page
 from .types.tensors import TensorVariable
+
+if TYPE_CHECKING:
+    from .books.bucket_verdicts import BucketVerdict as BucketVerdict
+    from .books.bucket_verdicts import bucket_verdicts as bucket_verdicts
+    from .books.bucket_verdicts import verdict_on as verdict_on
+    from .books.pages import rule_keys_page as rule_keys_page
+    from .books.pages import rule_pages as rule_pages
+    from .books.traces import TracedRule as TracedRule
+    from .books.traces import trace_rule as trace_rule
+    from .checking.acceptance import acceptance_file as acceptance_file
+    from .checking.acceptance import record_acceptance as record_acceptance
+    from .checking.acceptance import unaccepted_rules as unaccepted_rules
+    from .checking.checks import BookVerdict as BookVerdict
+    from .checking.checks import RuleVerdict as RuleVerdict
+    from .checking.checks import check_book as check_book
+    from .checking.checks import check_rule as check_rule
+    from .checking.near_misses import INSTANCE_ERRORS as INSTANCE_ERRORS
+    from .checking.near_misses import NearMiss as NearMiss
+    from .checking.near_misses import near_instances as near_instances
+    from .checking.near_misses import pattern_instance as pattern_instance
+    from .checking.near_misses import takes_special_values as takes_special_values
+    from .checking.parallel_checks import CheckRequest as CheckRequest
+    from .checking.parallel_checks import CheckSettings as CheckSettings
+    from .checking.parallel_checks import check_books as check_books
+    from .checking.pattern_programs import PatternInstance as PatternInstance
+    from .checking.relations import Relations as Relations
+    from .checking.relations import relations_between as relations_between
+    from .checking.relations import relations_of as relations_of
+    from .checking.relations import relations_of_book as relations_of_book
+    from .checking.witnesses import StoredRule as StoredRule
+    from .checking.witnesses import WitnessBook as WitnessBook
+    from .checking.witnesses import read_witnesses as read_witnesses
+    from .checking.witnesses import shipped_witnesses as shipped_witnesses
+    from .checking.witnesses import stored_rule as stored_rule
+    from .checking.witnesses import witness_text as witness_text
+    from .explain.explanation import NodeExplanation as NodeExplanation
+    from .explain.explanation import RuleExplanation as RuleExplanation
+    from .explain.explanation import explain_rule as explain_rule
+    from .propagation.trying import PropagationVerdict as PropagationVerdict
+    from .propagation.trying import check_propagation as check_propagation
+    from .proving.campaign import certificate_of as certificate_of
+    from .proving.campaign import prove_rules as prove_rules
+    from .proving.campaign import unconfirmed_certificate as unconfirmed_certificate
+    from .proving.certificates import Certificate as Certificate
+    from .proving.certificates import CertificateBook as CertificateBook
+    from .proving.certificates import certificate_text as certificate_text
+    from .proving.certificates import proof_sentences as proof_sentences
+    from .proving.certificates import read_certificates as read_certificates
+    from .proving.certificates import shipped_certificates as shipped_certificates
+    from .proving.certificates import valid_certificates as valid_certificates
+    from .proving.standing import RULE_STATUSES as RULE_STATUSES
+    from .proving.standing import RuleStanding as RuleStanding
+    from .proving.standing import RuleStatus as RuleStatus
+    from .proving.standing import standings as standings
+    from .types.reference import variable_types_page as variable_types_page
 
 __all__ = [
     "DTYPES",
@@ -303,3 +331,64 @@ __all__ = [
     "write_book",
     "write_notes",
 ]
+
+if not TYPE_CHECKING:
+    # What checks, proves and explains rules is not needed to apply them.
+    __getattr__ = late_names(
+        __name__,
+        {
+            "BookVerdict": "checking.checks",
+            "BucketVerdict": "books.bucket_verdicts",
+            "Certificate": "proving.certificates",
+            "CertificateBook": "proving.certificates",
+            "CheckRequest": "checking.parallel_checks",
+            "CheckSettings": "checking.parallel_checks",
+            "INSTANCE_ERRORS": "checking.near_misses",
+            "NearMiss": "checking.near_misses",
+            "NodeExplanation": "explain.explanation",
+            "PatternInstance": "checking.pattern_programs",
+            "PropagationVerdict": "propagation.trying",
+            "RULE_STATUSES": "proving.standing",
+            "Relations": "checking.relations",
+            "RuleExplanation": "explain.explanation",
+            "RuleStanding": "proving.standing",
+            "RuleStatus": "proving.standing",
+            "RuleVerdict": "checking.checks",
+            "StoredRule": "checking.witnesses",
+            "TracedRule": "books.traces",
+            "WitnessBook": "checking.witnesses",
+            "acceptance_file": "checking.acceptance",
+            "bucket_verdicts": "books.bucket_verdicts",
+            "certificate_of": "proving.campaign",
+            "certificate_text": "proving.certificates",
+            "check_book": "checking.checks",
+            "check_books": "checking.parallel_checks",
+            "check_propagation": "propagation.trying",
+            "check_rule": "checking.checks",
+            "explain_rule": "explain.explanation",
+            "near_instances": "checking.near_misses",
+            "pattern_instance": "checking.near_misses",
+            "proof_sentences": "proving.certificates",
+            "prove_rules": "proving.campaign",
+            "read_certificates": "proving.certificates",
+            "read_witnesses": "checking.witnesses",
+            "record_acceptance": "checking.acceptance",
+            "relations_between": "checking.relations",
+            "relations_of": "checking.relations",
+            "relations_of_book": "checking.relations",
+            "rule_keys_page": "books.pages",
+            "rule_pages": "books.pages",
+            "shipped_certificates": "proving.certificates",
+            "shipped_witnesses": "checking.witnesses",
+            "standings": "proving.standing",
+            "stored_rule": "checking.witnesses",
+            "takes_special_values": "checking.near_misses",
+            "trace_rule": "books.traces",
+            "unaccepted_rules": "checking.acceptance",
+            "unconfirmed_certificate": "proving.campaign",
+            "valid_certificates": "proving.certificates",
+            "variable_types_page": "types.reference",
+            "verdict_on": "books.bucket_verdicts",
+            "witness_text": "checking.witnesses",
+        },
+    )

@@ -3,6 +3,7 @@
 from exirkit.fuzz.compilers import ExirkitCompiler, FunctionCompiler, OfficialCompiler
 from exirkit.fuzz.examination import Failure, Verdict
 
+from .operand_layouts import calls_of_several_orders
 from .oracle import Oracle
 from .suite import DEFAULT_ORACLES, FORMER_NAMES, ORACLES, check, examine, oracles_named
 
@@ -16,6 +17,7 @@ __all__ = [
     "OfficialCompiler",
     "Oracle",
     "Verdict",
+    "calls_of_several_orders",
     "check",
     "examine",
     "oracles_named",

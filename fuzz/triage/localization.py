@@ -25,7 +25,7 @@ from exirkit.fuzz.examination import (
     run_dialect,
 )
 from exirkit.fuzz.official import missing_reason
-from exirkit.fuzz.oracles import ORACLES, check, examine, oracles_named
+from exirkit.fuzz.oracles import ORACLES, calls_of_several_orders, check, examine, oracles_named
 from exirkit.fuzz.programs import Program
 from exirkit.ir import DiagnosticError, TensorSpec
 from exirkit.passes import ApplyRules
@@ -171,6 +171,22 @@ def _shared_views(examination: Examination, failure: Failure) -> Culprit | None:
     return None
 
 
+def _layout_passes(examination: Examination, failure: Failure) -> Culprit | None:
+    """Return the pass that gives kernels one layout, if it leaves several, or the one behind it that makes several."""
+    trace = LoweringTrace(has_state=examination.trace.has_state, keeps_snapshots=True)
+    method = str(failure.details["method"])
+    lowering = examination.compiler.lower(examination.exported, trace)
+    path = trace.path_to(method, lowering.planned.get(method))
+    first = next((at for at, one in reversed([*enumerate(path)]) if one.stage == _ONE_LAYOUT), None)
+    for one in () if first is None else path[first:]:
+        if any(True for _ in calls_of_several_orders(one.program)):
+            return Culprit(one.stage, method=method, evidence=f"kernels get several layouts after {one.stage}")
+    return None
+
+
+_ONE_LAYOUT = "legalize-dim-order"
+
+
 def _emission(examination: Examination, failure: Failure) -> Culprit | None:
     """Compare the file with the graph."""
     verdict = examine(examination, oracles_named(("memory-plan",)))
@@ -271,6 +287,8 @@ def _culprit_among_passes(examination: Examination, failure: Failure) -> Culprit
     for method, path in paths.items():
         found = _first_bad(path, _is_wrong_like(examination, method, failure))
         if failure.oracle == "lowering":
+            # What torch.export has made is not what the chain raises because of.
+            found = None if found is not None and path[found].stage == "export" else found
             # A pass may raise because of what an earlier one recorded, strides of a view for a copy say, long before
             # anything comes out wrong.
             misleading = _first_bad(path[:found], _has_false_metadata)
@@ -380,6 +398,7 @@ STEPS: Mapping[str, Callable[[Examination, Failure], Culprit | None]] = {
     "allocation": _allocation,
     "other plans": _other_plans,
     "shared views": _shared_views,
+    "layout passes": _layout_passes,
     "emission": _emission,
     "runtimes": _runtimes,
     "black box": _black_box,

@@ -29,7 +29,6 @@ from exirkit.patterns import (
     Solver,
     apply_shorter,
     apply_solution,
-    check_propagation,
     load_analysis,
     load_propagation,
     problem_of,
@@ -125,6 +124,8 @@ class PropagationPass(ReportingPass[PropagationReport]):
             load_propagation(self.propagation)
         is_shipped = str(self.propagation) in shipped_propagations()
         if self.tries or (self.tries is None and not is_shipped):
+            from exirkit.patterns import check_propagation
+
             verdict = check_propagation(made)
             if not verdict.is_accepted:
                 raise ContractError(verdict.found)

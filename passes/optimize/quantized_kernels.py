@@ -170,7 +170,10 @@ def _dequantized(
     rows = math.prod(value.shape) // width
     if scales.meta["val"].numel() != rows:
         return None
-    lists = [None if one is None else _viewed(calls, one, [rows]) for one in parameters]
+    if zeros is not None and zeros.meta["val"].dtype.itemsize < 4:
+        # torch, which folds the call, would subtract in 8 bits; the kernel takes 32.
+        zeros = calls.cast(zeros, torch.int32)
+    lists = [None if one is None else _viewed(calls, one, [rows]) for one in (scales, zeros)]
     grouped = _viewed(calls, source, [rows, width])
     made = calls(library.dequantize_per_channel.default, grouped, *lists, 0, *more)
     return _viewed(calls, made, list(value.shape))

@@ -21,7 +21,10 @@ def _either(name: str, on_tensor: Callable[[torch.Tensor], Any]) -> None:
         on_number = known.compute
     else:
 
-        def on_number(x: float) -> Any:
+        def on_number(x: Any) -> Any:
+            # What stands for a number in a proof knows what its functions are.
+            if hasattr(x, "computed"):
+                return x.computed(name)
             return on_tensor(torch.tensor(float(x), dtype=torch.float64)).item()
 
     def compute(x: Any, *more: Any) -> Any:

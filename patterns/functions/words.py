@@ -213,7 +213,8 @@ def dtype_of(x: Any) -> torch.dtype:
 
 
 def _operand(x: Any) -> Any:
-    found = value_of(x)
+    # A number in a proof is a symbol, and says which number has its type.
+    found = getattr(x, "stand_in", None) or value_of(x)
     if isinstance(found, torch.dtype):
         return torch.empty(1, dtype=found)
     if isinstance(found, torch.Tensor):

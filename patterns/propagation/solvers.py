@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import networkx
-from networkx.algorithms.flow import boykov_kolmogorov
 from torch.fx import Node
 
 from .model import Solver
@@ -166,6 +164,10 @@ def _second_side(network: _Network, edges: list[tuple[int, int]]) -> set[int]:
         return set()
     if not has_source:
         return {one for edge in edges for one in edge if one >= 0}
+    # Takes a quarter of a second to import, and most programs leave nothing to decide.
+    import networkx
+    from networkx.algorithms.flow import boykov_kolmogorov
+
     graph: Any = networkx.DiGraph()
     for start, end in edges:
         capacity = network.edges[start, end]

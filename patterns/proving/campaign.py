@@ -85,8 +85,8 @@ def certificate_of(
     )
 
 
-def unconfirmed(
-    certificate: Certificate, rule: CompiledRule, book: LoadedBook, *, seconds: float = SECONDS
+def unconfirmed_certificate(
+    certificate: Certificate, rule: CompiledRule, book: LoadedBook, *, seconds: float = 3 * SECONDS
 ) -> Diagnostic | None:
     """Prove a rule again, and return why its certificate does not hold, EK282; None if it does.
 
@@ -94,7 +94,7 @@ def unconfirmed(
         certificate: As it is stored.
         rule: The rule.
         book: Its book.
-        seconds: CPU seconds.
+        seconds: CPU seconds; more than for the proof, so that a slower machine confirms it too.
 
     Raises:
         UsageError: EK280, the solver is not installed.

@@ -11,6 +11,7 @@ import torch
 import z3
 
 from exirkit.patterns.proving.paths import Number, Path, Truth, UnsupportedError, double_of, integer
+from exirkit.patterns.proving.real_terms import inverse
 
 FLOATS = {torch.float16: (5, 11), torch.bfloat16: (8, 8), torch.float32: (8, 24), torch.float64: (11, 53)}
 BITS = {
@@ -38,6 +39,26 @@ class Scalar:
         path.has_floats = True
 
     __hash__ = object.__hash__
+
+    @staticmethod
+    def of(path: Path, value: Any) -> Scalar:
+        """Return a number, or a size that is a symbol, as a float of the rule."""
+        if isinstance(value, Number):
+            return Scalar(path, z3.ToReal(value.term) if path.is_real else double_of(path, value))
+        return Scalar(path, number_term(value, is_real=path.is_real))
+
+    def computed(self, name: str) -> Scalar:
+        """Return a function of it, about which little is known."""
+        made = z3.Function(f"{name}_{'real' if self.is_real else 'double'}", self.term.sort(), self.term.sort())(
+            self.term
+        )
+        if name == "sqrt" and self.is_real:
+            self.path.assume(z3.Implies(self.term >= 0, z3.And(made >= 0, made * made == self.term)))
+        elif name == "sqrt":
+            self.path.assume(
+                z3.Implies(z3.fpGT(self.term, float_value(0.0, DOUBLE)), z3.fpGT(made, float_value(0.0, DOUBLE)))
+            )
+        return Scalar(self.path, made)
 
     def __repr__(self) -> str:
         return str(self.term)
@@ -98,6 +119,10 @@ class Scalar:
     def __rtruediv__(self, other: Any) -> Any:
         if self == 0:
             raise ZeroDivisionError("division by zero")
+        return self.into(other)
+
+    def into(self, other: Any) -> Any:
+        """Return another number divided by it, which is not zero."""
         return self._with(other, lambda a, b: a / b, z3.fpDiv, is_swapped=True)
 
     def __neg__(self) -> Any:
@@ -172,15 +197,17 @@ class Elements:
         path: The path that they are on.
         mode: `free`: functions about which nothing is known but that equal arguments give equal results; `bits`: as
             IEEE 754 and two's complement say; `reals`: floats are real numbers.
+        is_linear: Sums of real numbers are linear: factors that do not depend on their indices are in front of them.
 
     Attributes:
         facts: What is known of elements that were read.
         axioms: Laws that were used beyond those of the solver's theories.
     """
 
-    def __init__(self, path: Path, mode: str) -> None:
+    def __init__(self, path: Path, mode: str, *, is_linear: bool = False) -> None:
         self.path = path
         self.mode = mode
+        self.is_linear = is_linear
         self.facts: list[Any] = []
         self.axioms: set[str] = set()
         self.sums: list[Any] = []
@@ -348,7 +375,7 @@ class Elements:
             if self.mode == "free":
                 return self._commuting(name, a, b, dtype)
             if self.is_real:
-                return _REAL[name](a, b)
+                return a * inverse(b) if self.is_linear and name == "div" else _REAL[name](a, b)
             neutral = a if _is_one(b) and name in ("mul", "div") else b if _is_one(a) and name == "mul" else None
             if neutral is not None:
                 return neutral

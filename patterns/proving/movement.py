@@ -434,13 +434,25 @@ def dropout(path: Path, input: Any, p: Any, train: Any) -> Any:
     return viewed(path, input, input.shape)
 
 
+@meaning("aten.feature_dropout.default", "aten.alpha_dropout.default", moves=True)
+def other_dropout(path: Path, input: Any, p: Any, train: Any) -> Any:
+    """Likewise."""
+    return dropout(path, input, p, train)
+
+
+@meaning("aten.type_as.default")
+def type_as(path: Path, self: Any, other: Any) -> Any:
+    """A cast to the dtype of another tensor."""
+    return to_dtype(path, self, other.dtype)
+
+
 @meaning("aten._to_copy.default", "dim_order_ops._to_dim_order_copy.default")
 def to_copy(path: Path, self: Any, dtype: torch.dtype | None = None, **_: Any) -> Any:
     """A cast."""
     return to_dtype(path, self, dtype)
 
 
-@meaning("aten.to.dtype")
+@meaning("aten.to.dtype", "aten.to.dtype_layout")
 def to(path: Path, self: Any, dtype: torch.dtype | None = None, **_: Any) -> Any:
     """A cast."""
     return to_dtype(path, self, dtype)

@@ -12,7 +12,19 @@ MOST_PATHS = 2000
 """Paths of one assignment that are followed before the prover gives up."""
 
 _MOST_VALUES = 24
-_MILLISECONDS = 1500
+_EFFORT = 4_000_000
+_GUARD_MILLISECONDS = 120_000
+
+
+def new_solver(effort: int = _EFFORT, *, is_simple: bool = True) -> Any:
+    """Return a solver that gives up after so many steps, a million of which take about half a second.
+
+    Steps are counted, and not time, so that what is shown does not depend on how busy the machine is.
+    """
+    solver = z3.SimpleSolver() if is_simple else z3.Solver()
+    solver.set("rlimit", effort)
+    solver.set("timeout", _GUARD_MILLISECONDS)
+    return solver
 
 
 class InfeasibleError(Exception):
@@ -39,6 +51,7 @@ class Path:
         alternatives: Prefixes of paths that part from this one.
         is_replacement: Whether requirements have to be proved, not assumed.
         was_bounded: Whether a size was enumerated up to the bound.
+        is_real: Whether numbers of the rule are real numbers, not doubles.
         formulas: What was computed by a formula, or by a sum, that kernels round in their own way.
     """
 
@@ -54,6 +67,7 @@ class Path:
         self._sizes: list[Any] = []
         self._of_floats: list[Any] = []
         self.has_floats = False
+        self.is_real = False
         self.formulas: set[str] = set()
         self.is_assuming = False
         self.values: dict[str, list[Any]] = {}
@@ -142,8 +156,7 @@ class Path:
             UnsupportedError: There may be any number of them.
         """
         found: list[int] = []
-        solver = z3.SimpleSolver()
-        solver.set("timeout", _MILLISECONDS)
+        solver = new_solver()
         solver.add(*self._sizes)
         while len(found) <= _MOST_VALUES and solver.check() == z3.sat:
             found.append(solver.model().eval(value, model_completion=True).as_long())
@@ -198,8 +211,7 @@ _MOST_ANSWERS = 200_000
 def _unsatisfiable(conditions: list[Any]) -> bool:
     key = tuple(sorted({one.get_id() for one in conditions}))
     if key not in _ANSWERS:
-        solver = z3.SimpleSolver()
-        solver.set("timeout", _MILLISECONDS)
+        solver = new_solver()
         solver.add(*conditions)
         if len(_ANSWERS) >= _MOST_ANSWERS:
             _ANSWERS.clear()
@@ -254,6 +266,12 @@ def integer(value: Any) -> Any:
     return z3.IntVal(value) if isinstance(value, int) else value
 
 
+def _scalar(number: Number) -> Any:
+    from exirkit.patterns.proving.elements import Scalar
+
+    return Scalar.of(number.path, number)
+
+
 class Truth:
     """A condition over symbols; asked for its truth, it parts paths."""
 
@@ -298,6 +316,18 @@ class Number:
 
     def __bool__(self) -> bool:
         return self.path.decide(self.term != 0)
+
+    def computed(self, name: str) -> Any:
+        """Return a function of it, as a float of the rule."""
+        return _scalar(self).computed(name)
+
+    def __truediv__(self, other: Any) -> Any:
+        return _scalar(self) / other
+
+    def __rtruediv__(self, other: Any) -> Any:
+        if self.path.decide(self.term == 0):
+            raise ZeroDivisionError("division by a size of zero")
+        return _scalar(self).into(other)
 
     def is_static(self) -> bool:
         """Return what `static` says: a program may have either."""

@@ -11,7 +11,8 @@ import z3
 
 from exirkit.patterns.proving.elements import BITS, FLOATS, Elements, Scalar
 from exirkit.patterns.proving.meanings import MEANINGS, POINTWISE, meaning, pointwise, promoted, stand_in
-from exirkit.patterns.proving.paths import Path, UnsupportedError
+from exirkit.patterns.proving.paths import Path, UnsupportedError, integer
+from exirkit.patterns.proving.real_terms import exponential, logarithm
 from exirkit.patterns.proving.tensors import SymbolicTensor
 
 _HALVES = (torch.float16, torch.bfloat16)
@@ -146,7 +147,17 @@ def _real_function(name: str, *laws: tuple[str, Callable[[Any, Any], Any]]) -> C
     return compute
 
 
-real_exp = _real_function("exp", ("exp(x) > 0", lambda a, made: made > 0))
+_plain_exp = _real_function("exp", ("exp(x) > 0", lambda a, made: made > 0))
+
+
+def real_exp(elements: Elements, a: Any) -> Any:
+    """Return an exponential of a real number."""
+    if not elements.is_linear:
+        return _plain_exp(elements, a)
+    elements.axioms.add("exp(x + y) = exp(x) * exp(y)")
+    return exponential(a, lambda one: _plain_exp(elements, one))
+
+
 real_sqrt = _real_function(
     "sqrt",
     (
@@ -156,7 +167,15 @@ real_sqrt = _real_function(
 )
 real_tanh = _real_function("tanh", ("-1 < tanh(x) < 1", lambda a, made: z3.And(made > -1, made < 1)))
 real_erf = _real_function("erf")
-real_log = _real_function("log")
+_plain_log = _real_function("log")
+
+
+def real_log(elements: Elements, a: Any) -> Any:
+    """Return a logarithm of a real number."""
+    if not elements.is_linear:
+        return _plain_log(elements, a)
+    elements.axioms.add("log(exp(x) * y) = x + log(y)")
+    return logarithm(a, lambda one: _plain_log(elements, one), "exp_real")
 
 
 def real_sigmoid(elements: Elements, a: Any) -> Any:
@@ -344,6 +363,46 @@ def to_dtype(path: Path, tensor: Any, dtype: torch.dtype | None) -> Any:
 def masked_fill(path: Path, self: Any, mask: Any, value: Any) -> Any:
     """A number where a mask holds."""
     return where(path, mask, _cast_operand(path, value, self.dtype), self)
+
+
+@meaning("aten.prelu.default")
+def prelu(path: Path, self: Any, weight: Any) -> Any:
+    """Negative elements times a factor, of which there may be one for each channel."""
+    path.require(weight.dim() <= 1, "factors of one dim")
+    is_single = not weight.dim() or path.decide(integer(weight.shape[0]) == 1)
+    if not is_single:
+        path.require(self.dim() >= 2, "a dim of channels")
+        path.require(integer(weight.shape[0]) == integer(self.shape[1]), "a factor for each channel")
+
+    def element(elements: Elements, index: Any) -> Any:
+        a = self.at(elements, index)
+        place = (z3.IntVal(0) if is_single else index[1],) if weight.dim() else ()
+        scaled = elements.arithmetic("mul", weight.at(elements, place), a, self.dtype)
+        return z3.If(elements.less(elements.constant(0, self.dtype), a, self.dtype), a, scaled)
+
+    return SymbolicTensor.make(path, self.shape, self.dtype, element)
+
+
+def _with_product(name: str) -> None:
+    @_named(f"aten.addc{name}.default")
+    def run(path: Path, self: Any, tensor1: Any, tensor2: Any, value: Any = 1) -> Any:
+        if self.dtype != tensor1.dtype or self.dtype != tensor2.dtype:
+            raise UnsupportedError(f"addc{name} of different dtypes")
+        dtype = self.dtype
+
+        def compute(elements: Elements, *found: Any) -> Any:
+            if not elements.is_real or dtype not in FLOATS:
+                factor = elements.constant(value, torch.float64)
+                return elements.function(f"addc{name}_{dtype}", elements.sort(dtype), [*found, factor])
+            first, second, third = found
+            made = elements.arithmetic(name, second, third, dtype)
+            return first + made * elements.constant(value, dtype)
+
+        return pointwise(path, [self, tensor1, tensor2], dtype, compute, within=dtype)
+
+
+_with_product("mul")
+_with_product("div")
 
 
 @_named("aten.pow.Tensor_Scalar")

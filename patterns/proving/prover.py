@@ -7,7 +7,7 @@ import itertools
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -17,7 +17,7 @@ from exirkit.ir import operators_with
 from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape, shapes_of
 from exirkit.patterns.checking.trials.rule_trials import TrialFacts, least_values, open_arguments
 from exirkit.patterns.matching.compiled_rule import CompiledRule
-from exirkit.patterns.proving import movement, pointwise, sums
+from exirkit.patterns.proving import movement, pointwise, sums, windows
 from exirkit.patterns.proving.assignments import Assigner, Scope
 from exirkit.patterns.proving.elements import FLOATS, Elements, sizes_equal
 from exirkit.patterns.proving.meanings import MOVERS, POINTWISE, SymbolicBuilder, plain_name
@@ -28,19 +28,21 @@ from exirkit.patterns.proving.paths import (
     UnsupportedError,
     explore,
     integer,
+    new_solver,
 )
+from exirkit.patterns.proving.real_terms import expanded
 from exirkit.patterns.proving.tensors import SymbolicTensor
 from exirkit.patterns.syntax.constant_names import FACTS
-from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError, truth
+from exirkit.patterns.syntax.expressions import ExpressionError, TooLargeError, UndecidedError, truth
 from exirkit.patterns.types.lists import AxesVariable, FactorsVariable, PermutationVariable, ShapeVariable
 from exirkit.patterns.types.scalars import OperatorVariable
 from exirkit.patterns.types.sizes import BroadcastDim, SequenceDim
 from exirkit.patterns.types.tensors import TensorVariable
 
-__all__ = ["Proof", "movement", "pointwise", "prove", "sums"]
+__all__ = ["Proof", "movement", "pointwise", "prove", "sums", "windows"]
 
 _RAISED = (RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, AssertionError, AttributeError)
-_MILLISECONDS = {"free": 1000, "bits": 2500, "reals": 2500}
+_EFFORT = {"free": 3_000_000, "bits": 8_000_000, "reals": 8_000_000, "linear": 8_000_000}
 _SECONDS = 60.0
 _ABOUT_DTYPES = re.compile(r"^[^=]*(promote|dtype|lossless|is_float|is_integer|is_signed)")
 Arithmetic = Literal["free", "bits", "zeros", "reals"]
@@ -103,7 +105,8 @@ def prove(rule: CompiledRule, *, bound: int | None = None, seconds: float = _SEC
     second = _Attempt(rule, is_real=True, bound=bound, seconds=seconds).proof()
     if second.status != "open":
         return second
-    return first if first.model is not None or second.model is None else second
+    chosen = first if first.model is not None or second.model is None else second
+    return replace(chosen, reason=f"{first.reason}; over real numbers {second.reason}")
 
 
 def _unsupported(rule: CompiledRule) -> str | None:
@@ -186,6 +189,7 @@ class _Attempt:
 
     def _run(self, path: Path, shape: Shape, tuning: Mapping[str, int]) -> None:
         rule = self.rule
+        path.is_real = self.is_real
         names = {**self.assigner.values(path, self._may_be), **tuning}
         if self.needs_elements:
             self.axioms.add("tensors have elements: an operator of the rule is not defined for those without")
@@ -203,6 +207,9 @@ class _Attempt:
         path.is_replacement = True
         try:
             found = self._replaced(names, builder)
+        except TooLargeError:
+            self.axioms.add("tensors that the rule computes have at most 2**32 elements; it is not applied otherwise")
+            raise InfeasibleError from None
         except ExpressionError as error:
             raise UnsupportedError(f"the replacement: {error.message}") from error
         except UnprovedError as error:
@@ -274,8 +281,7 @@ class _Attempt:
                 different = integer(size) != integer(new)
                 raise _DiffersError(f"size {at} is {new} in place of {size}", _model(path, different), names, path)
         if not self.has_elements:
-            solver = z3.SimpleSolver()
-            solver.set("timeout", 1000)
+            solver = new_solver(_EFFORT["free"])
             solver.add(*path.conditions, *(integer(size) > 0 for size in one.shape))
             self.has_elements = solver.check() != z3.unsat
         if one is other:
@@ -295,27 +301,33 @@ class _Attempt:
         """Return in which ways elements are compared, one after the other."""
         equiv = self.rule.rule.equiv
         if self.is_real:
-            return ["reals"]
+            return ["reals", "linear"] if dtype in FLOATS else ["reals"]
         if dtype in FLOATS and (equiv.rtol is not None or equiv.atol is not None):
             # Results that may differ in their last bits are not compared bit for bit.
             return ["free"]
         return sorted(("free", "bits"), key=lambda mode: mode != self.last)
 
     def _elements_agree(self, path: Path, one: Any, other: Any, mode: str) -> tuple[bool, tuple[str, Any]]:
-        elements = Elements(path, mode)
+        is_linear = mode == "linear"
+        elements = Elements(path, "reals" if is_linear else mode, is_linear=is_linear)
         index = tuple(z3.Int(f"i{at}") for at in range(one.dim()))
         inside = [z3.And(at >= 0, at < integer(size)) for at, size in zip(index, one.shape, strict=True)]
         elements.inside = inside
         a, b = one.at(elements, index), other.at(elements, index)
         if path.formulas and self.rule.rule.equiv.mode == "exact":
             raise UnsupportedError(f"bit for bit equality of {', '.join(sorted(path.formulas))}")
-        goals = [("reals" if path.formulas else mode, a == b)]
+        goal = a == b
+        if is_linear and z3.is_rational_value(rest := expanded(a - b)) and rest.as_fraction() == 0:
+            self.digest.update(goal.sexpr().encode())
+            self.strength = _STRENGTH.index("reals")
+            self.axioms |= elements.axioms
+            return True, ("", None)
+        goals = [("reals" if path.formulas or is_linear else mode, goal)]
         if mode == "bits" and one.dtype in FLOATS and self.rule.rule.equiv.mode != "exact":
             goals.append(("zeros", z3.Or(a == b, z3.fpEQ(a, b))))
         unsolved: tuple[str, Any] = ("", None)
         for strength, goal in goals:
-            solver = z3.SimpleSolver() if mode == "free" else z3.Solver()
-            solver.set("timeout", _MILLISECONDS[mode])
+            solver = new_solver(_EFFORT[mode], is_simple=mode == "free")
             solver.add(*path.conditions, *inside, *elements.facts)
             solver.add(z3.Not(goal))
             known = solver.check()
@@ -332,8 +344,7 @@ class _Attempt:
 
 
 def _model(path: Path, condition: Any = None) -> Any:
-    solver = z3.Solver()
-    solver.set("timeout", 3000)
+    solver = new_solver(_EFFORT["bits"], is_simple=False)
     solver.add(*path.conditions)
     if condition is not None:
         solver.add(condition)

@@ -10,14 +10,26 @@ from typing import Any
 import torch
 import z3
 
-from exirkit.patterns.proving.elements import FLOATS, Elements, sizes_equal
+from exirkit.patterns.proving.elements import FLOATS, Elements, Scalar, sizes_equal
 from exirkit.patterns.proving.meanings import MEANINGS, broadcast_index, broadcast_sizes, meaning
-from exirkit.patterns.proving.movement import narrow, normal_dim, transpose_matrix, unsqueeze, viewed
-from exirkit.patterns.proving.paths import Path, UnsupportedError, integer
-from exirkit.patterns.proving.pointwise import add, mul, real_exp, sub, to_dtype
+from exirkit.patterns.proving.movement import (
+    filled,
+    narrow,
+    normal_dim,
+    permuted,
+    transpose_matrix,
+    unsqueeze,
+    viewed,
+)
+from exirkit.patterns.proving.paths import Number, Path, UnsupportedError, integer, new_solver
+from exirkit.patterns.proving.pointwise import add, mul, real_exp, real_log, sub, to_dtype, where
+from exirkit.patterns.proving.real_terms import sum_of_parts
 from exirkit.patterns.proving.tensors import Index, SymbolicTensor, product
 
-_MILLISECONDS = 1500
+
+def product_kind(elements: Elements, dtype: torch.dtype) -> str:
+    """Return the kind of a fold that sums products: over real numbers it is a sum like others."""
+    return f"sum_{dtype}" if elements.is_real else f"product_{dtype}"
 
 
 def fold(elements: Elements, kind: str, sizes: Sequence[Any], body: Callable[[list[Any]], Any]) -> Any:
@@ -45,15 +57,28 @@ def fold(elements: Elements, kind: str, sizes: Sequence[Any], body: Callable[[li
         term = body(indices)
         if not bound and elements.is_real:
             return term
-        orders = itertools.permutations(range(len(bound))) if elements.is_real else [tuple(range(len(bound)))]
-        for order in orders:
-            for other in elements.sums:
-                found = _same_fold(elements, other, kind, kept, bound, term, order)
-                if found is not None:
-                    return found
+        if elements.is_linear and kind.startswith("sum_"):
+            return _by_parts(elements, kind, kept, bound, term)
+        return _folded(elements, kind, kept, bound, term)
     finally:
         elements.scopes.pop()
-    outer = [one for scope, _ in elements.scopes for one in scope]
+
+
+def _by_parts(elements: Elements, kind: str, kept: list[Any], bound: list[Any], term: Any) -> Any:
+    elements.axioms.add("sums are linear")
+    count = integer(product(kept))
+    return sum_of_parts(term, bound, count, lambda one: _folded(elements, kind, kept, bound, one))
+
+
+def _folded(elements: Elements, kind: str, kept: list[Any], bound: list[Any], term: Any) -> Any:
+    """Return the fold that is known to be of this term, or a new one; called within its scope."""
+    orders = itertools.permutations(range(len(bound))) if elements.is_real else [tuple(range(len(bound)))]
+    for order in orders:
+        for other in elements.sums:
+            found = _same_fold(elements, other, kind, kept, bound, term, order)
+            if found is not None:
+                return found
+    outer = [one for scope, _ in elements.scopes[:-1] for one in scope]
     made = elements.function(f"{kind}!{len(elements.sums)}", term.sort(), outer)
     elements.sums.append((kind, kept, bound, term, made))
     return made
@@ -79,8 +104,7 @@ def _same_fold(
         elements.axioms.add("the order of the indices of a sum does not matter")
     if renamed.eq(term):
         return made
-    solver = z3.Solver()
-    solver.set("timeout", _MILLISECONDS)
+    solver = new_solver(is_simple=False)
     solver.add(*elements.path.conditions, *elements.facts)
     for _, inside in elements.scopes:
         solver.add(*inside)
@@ -141,9 +165,41 @@ def mean(path: Path, self: Any, dim: Any = None, keepdim: bool = False, dtype: A
     def compute(elements: Elements, sizes: list[Any], at: Any) -> Any:
         if not elements.is_real:
             return fold(elements, f"mean_{target}", sizes, at)
-        return fold(elements, f"sum_{target}", sizes, at) / z3.ToReal(integer(product(sizes)))
+        total = fold(elements, f"sum_{target}", sizes, at)
+        return elements.arithmetic("div", total, z3.ToReal(integer(product(sizes))), target)
 
     return _reduced(path, self, dims, bool(keepdim), compute, target)
+
+
+@meaning("aten.var.correction")
+def var(path: Path, self: Any, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
+    """Mean square of the distance from the mean, of which the divisor is smaller by the correction."""
+    if self.dtype not in FLOATS:
+        raise UnsupportedError("a variance of integers")
+    path.formulas.add("variances")
+    dims = _dims(path, self, dim)
+    centre = sub(path, self, mean(path, self, dims, True))
+    total = sum_over(path, mul(path, centre, centre), dims, keepdim)
+    less = product([self.shape[at] for at in dims]) - (1 if correction is None else correction)
+    return MEANINGS["aten.div.Tensor"](path, total, less)
+
+
+@meaning("aten.linalg_vector_norm.default")
+def vector_norm(path: Path, self: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    """The root of a sum of squares, a sum of magnitudes, or the largest one."""
+    source = to_dtype(path, self, dtype)
+    if source.dtype not in FLOATS:
+        raise UnsupportedError("a norm of integers")
+    path.formulas.add("norms")
+    if bool(ord == 2):
+        total = sum_over(path, mul(path, source, source), dim, keepdim)
+        return MEANINGS["aten.sqrt.default"](path, total)
+    size = MEANINGS["aten.abs.default"](path, source)
+    if bool(ord == 1):
+        return sum_over(path, size, dim, keepdim)
+    if isinstance(ord, float) and math.isinf(ord):
+        return MEANINGS[f"aten.{'amax' if ord > 0 else 'amin'}.default"](path, size, dim, keepdim)
+    raise UnsupportedError("a norm of another order")
 
 
 def _extreme(name: str) -> None:
@@ -190,7 +246,7 @@ def _matrices(path: Path, a: Any, b: Any, what: str) -> SymbolicTensor:
             right = b.at(elements, (*_front(b, front, batch), bound[0], column))
             return elements.arithmetic("mul", left, right, a.dtype)
 
-        return fold(elements, f"product_{a.dtype}" if not elements.is_real else f"sum_{a.dtype}", [inner], at)
+        return fold(elements, product_kind(elements, a.dtype), [inner], at)
 
     return SymbolicTensor.make(path, sizes, a.dtype, element)
 
@@ -247,6 +303,12 @@ def addmm(path: Path, self: Any, mat1: Any, mat2: Any, beta: Any = 1, alpha: Any
     return add(path, made, mul(path, self, beta))
 
 
+@meaning("aten.baddbmm.default")
+def baddbmm(path: Path, self: Any, batch1: Any, batch2: Any, beta: Any = 1, alpha: Any = 1) -> Any:
+    """Products of matrices and a bias."""
+    return addmm(path, self, batch1, batch2, beta, alpha)
+
+
 def _softmax(path: Path, tensor: Any, dim: Any, dtype: Any, name: str) -> SymbolicTensor:
     source = tensor if dtype is None else to_dtype(path, tensor, dtype)
     rank = source.dim()
@@ -259,11 +321,15 @@ def _softmax(path: Path, tensor: Any, dim: Any, dtype: Any, name: str) -> Symbol
             return source.at(elements, (*index[:at], bound[0], *index[at + 1 :]))
 
         own = source.at(elements, index)
-        if elements.is_real and name == "softmax":
+        if elements.is_real:
             total = fold(
                 elements, f"sum_{source.dtype}", [source.shape[at]], lambda bound: real_exp(elements, term(bound))
             )
-            return real_exp(elements, own) / total
+            elements.facts.append(total > 0)
+            elements.axioms.add("a sum of exponentials is positive")
+            if name == "log_softmax":
+                return own - real_log(elements, total)
+            return elements.arithmetic("div", real_exp(elements, own), total, source.dtype)
         total = fold(elements, f"{name}_over_{source.dtype}", [source.shape[at]], term)
         return elements.function(f"{name}_{source.dtype}", elements.sort(source.dtype), [own, total])
 
@@ -294,6 +360,32 @@ def safe_softmax(path: Path, self: Any, dim: Any, dtype: Any = None) -> Any:
 def log_softmax(path: Path, self: Any, dim: Any, half_to_float: bool = False) -> Any:
     """Logarithm of the softmax along a dim."""
     return _softmax(path, self, dim, None, "log_softmax")
+
+
+@meaning("aten.scaled_dot_product_attention.default")
+def attention(
+    path: Path, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: Any = 0.0, is_causal: Any = False,
+    scale: Any = None, enable_gqa: Any = False,
+) -> Any:  # fmt: skip
+    """The softmax of scaled products and a mask, times values."""
+    if not bool(dropout_p == 0) or is_causal or enable_gqa:
+        raise UnsupportedError("attention with dropout, a triangle, or groups of heads")
+    path.require(query.dim() >= 2 and key.dim() >= 2 and value.dim() >= 2, "matrices")
+    path.formulas.add("attention")
+    if scale is None:
+        size = query.shape[-1]
+        path.require(integer(size) > 0, "rows with elements")
+        root = size.computed("sqrt") if isinstance(size, Number) else Scalar.of(path, math.sqrt(size))
+        scale = 1.0 / root
+    order = [*range(key.dim() - 2), key.dim() - 1, key.dim() - 2]
+    weights = mul(path, matmul(path, query, permuted(path, key, order)), scale)
+    if attn_mask is None:
+        return matmul(path, _softmax(path, weights, -1, None, "softmax"), value)
+    if attn_mask.dtype == torch.bool:
+        weights = where(path, attn_mask, weights, filled(path, [], -math.inf, weights.dtype))
+    else:
+        weights = add(path, weights, attn_mask)
+    return matmul(path, _softmax(path, weights, -1, None, "safe_softmax"), value)
 
 
 # Quantized values: what the operators compute of an element and its parameters is not looked into
@@ -362,7 +454,7 @@ def _normalised(
     return result
 
 
-class _Unknown:
+class UnknownResult:
     """A result of which nothing is known, and that nothing may use."""
 
     dtype = None
@@ -373,7 +465,7 @@ def native_layer_norm(
     path: Path, input: Any, normalized_shape: Sequence[Any], weight: Any, bias: Any, eps: Any
 ) -> list[Any]:
     """Layer norm over the last dims."""
-    return [layer_norm(path, input, normalized_shape, weight, bias, eps), _Unknown(), _Unknown()]
+    return [layer_norm(path, input, normalized_shape, weight, bias, eps), UnknownResult(), UnknownResult()]
 
 
 @meaning("aten.layer_norm.default")
@@ -424,7 +516,38 @@ def batch_norm(
     made = mul(path, sub(path, input, of_channels(running_mean)), of_channels(factor))
     made = made if weight is None else mul(path, made, of_channels(weight))
     made = made if bias is None else add(path, made, of_channels(bias))
-    return [made, _Unknown(), _Unknown()]
+    return [made, UnknownResult(), UnknownResult()]
+
+
+@meaning("aten.batch_norm.default")
+def batch_norm_of_model(
+    path: Path, input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: Any, eps: Any,
+    **_: Any,
+) -> Any:  # fmt: skip
+    """Batch norm, which takes what it knows of each channel where it does not train."""
+    if training:
+        raise UnsupportedError("a batch norm that trains")
+    return batch_norm(path, input, weight, bias, running_mean, running_var, eps)[0]
+
+
+@meaning("aten.native_group_norm.default")
+def native_group_norm(path: Path, input: Any, weight: Any, bias: Any, group: Any, eps: Any, **sizes: Any) -> list[Any]:
+    """Norms over the channels of each group."""
+    shape = input.shape
+    batch, channels, rest = (integer(sizes[name]) for name in ("N", "C", "HxW"))
+    path.require(len(shape) >= 2 and integer(group) > 0, "groups of channels")
+    path.require(z3.And(batch == integer(shape[0]), channels == integer(shape[1])), "the sizes of the input")
+    path.require(rest == integer(product(shape[2:])), "the sizes of the input")
+    path.require(channels % integer(group) == 0, "groups of equal size")
+    each = shape[1] // group
+    path.assume(integer(each) * integer(group) == integer(shape[1]))
+    inner = viewed(path, input, [shape[0], group, each, *shape[2:]])
+    made = _normalised(path, inner, range(2, inner.dim()), None, None, eps, centred=True)
+    made = viewed(path, made, shape)
+    wide = [1] * (len(shape) - 2)
+    made = made if weight is None else mul(path, made, viewed(path, weight, [weight.shape[0], *wide]))
+    made = made if bias is None else add(path, made, viewed(path, bias, [bias.shape[0], *wide]))
+    return [made, UnknownResult(), UnknownResult()]
 
 
 @meaning("aten.glu.default")

@@ -109,6 +109,33 @@ class SymbolicTensor(torch.Tensor):
         """Whether its elements are complex."""
         return self._dtype.is_complex
 
+    def _with(self, name: str, *others: Any) -> Any:
+        return _METHODS[name](*others)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._with("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._with("mul", self, other)
+
+    def __add__(self, other: Any) -> Any:
+        return self._with("add", self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._with("add", self, other)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._with("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._with("rsub", self, other)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._with("div", self, other)
+
+    def __neg__(self) -> Any:
+        return self._with("neg", self)
+
     def __hash__(self) -> int:
         return id(self)
 

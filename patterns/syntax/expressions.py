@@ -180,6 +180,10 @@ class ExpressionError(Exception):
         self.hint = hint
 
 
+class TooLargeError(ExpressionError):
+    """A tensor has more elements than an expression may make."""
+
+
 def parse_expression(text: str) -> ast.expr:
     """Parse one expression.
 
@@ -529,7 +533,7 @@ def _bounded(value: Any, node: ast.AST) -> Any:
     if isinstance(value, str | list | tuple) and len(value) > MAX_ELEMENTS:
         raise ExpressionError(f"a sequence of more than {MAX_ELEMENTS} elements", node)
     if isinstance(value, torch.Tensor) and value.numel() > 1 << 32:
-        raise ExpressionError("a tensor of more than 2**32 elements", node)
+        raise TooLargeError("a tensor of more than 2**32 elements", node)
     return value
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import typing
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -118,3 +120,22 @@ def test_nothing_in_a_saved_program_is_run(record: str, tmp_path: Path) -> None:
         load_exported(bad)
     assert raised.value.finding.code == "EK718"
     assert not made.exists()
+
+
+def test_fields_of_the_stored_form_are_worked_out_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "model.pt2"
+    model = torch.nn.Sequential(*[torch.nn.Linear(3, 3) for _ in range(10)])
+    torch.export.save(torch.export.export(model, (torch.ones(1, 3),)), path)
+    asked: list[type] = []
+    work_out = typing.get_type_hints
+
+    def counted(kind: type, **scopes: Any) -> dict[str, Any]:
+        asked.append(kind)
+        return work_out(kind, **scopes)
+
+    monkeypatch.setattr(typing, "get_type_hints", counted)
+    load_exported(path)
+    assert len(asked) == len(set(asked)) > 5
+    load = torch.export.load(path)
+    assert len(asked) > 100, "torch itself asks again and again; once it does not, this is not needed"
+    assert isinstance(load, torch.export.ExportedProgram)

@@ -88,3 +88,20 @@ def test_what_it_cannot_tell() -> None:
     assert infer_static_value(mode, torch.ops.aten.nonzero.default, (given,), {}) is None
     assert infer_static_value(mode, torch.ops.aten.add_.Tensor, (given, given), {}) is None
     assert infer_static_value(mode, torch.ops.aten.mm.default, (given, given), {}) is None
+
+
+@pytest.mark.parametrize("sizes", [(2, 3), (2, 3, 5), (2, 3, 4, 5), (1, 3, 1, 1)])
+@pytest.mark.parametrize("has_parameters", [True, False])
+def test_a_batch_norm_is_not_run(sizes: tuple[int, ...], has_parameters: bool) -> None:
+    op = torch.ops.aten._native_batch_norm_legit_no_training.default
+    mode = FakeTensorMode()
+    with mode:
+        source, one, other = torch.empty(sizes), torch.empty(3), torch.empty(4)
+    scale = one if has_parameters else None
+    args = (source, scale, scale, one, one, 0.1, 1e-5)
+    quick = infer_static_value(mode, op, args, {})
+    assert described(quick) == described(list(infer_value(mode, op, args, {})))
+    real = op(*[torch.ones(each.shape) if isinstance(each, torch.Tensor) else each for each in args])
+    assert described(quick) == described([FakeTensorMode().from_tensor(each) for each in real])
+    for wrong in (other, one.double(), None):
+        assert infer_static_value(mode, op, (*args[:3], wrong, *args[4:]), {}) is None

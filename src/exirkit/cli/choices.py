@@ -223,11 +223,13 @@ def require_checked(
         ModelError: A book has errors; EK815, a rule was rejected.
         OSError: A book cannot be read.
     """
+    names = dict.fromkeys((*books, *(one for pipeline in pipelines for one in _books_of(pipeline))))
+    if not names:
+        return []
     from exirkit.fuzz import unchecked_book
     from exirkit.patterns import load_books, unaccepted_rules
 
     found = []
-    names = dict.fromkeys((*books, *(one for pipeline in pipelines for one in _books_of(pipeline))))
     for name, book in zip(names, load_books(names), strict=True):
         rules = unaccepted_rules(book, name)
         if rules and checks:

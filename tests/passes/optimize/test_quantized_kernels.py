@@ -117,6 +117,23 @@ def test_dynamic_activations_with_weights_of_four_bits(rows: bool, official_runt
     check(program, [x], official_runtime, *kernels)
 
 
+def test_zero_points_of_8_bits_do_not_wrap_around(official_runtime: OfficialRuntime) -> None:
+    library = importlib.import_module("torchao.quantization")
+    primitives = importlib.import_module("torchao.quantization.quant_primitives")
+    torch.manual_seed(3)
+    linear, x = torch.nn.Linear(64, 16).requires_grad_(False), torch.randn(3, 64)
+    # Weights of one sign, so that zero points lie at an end.
+    linear.weight.copy_(linear.weight.abs())
+    model = torch.nn.Sequential(linear).eval()
+    config = library.IntxWeightOnlyConfig(
+        weight_dtype=torch.int8,
+        granularity=library.PerGroup(32),
+        mapping_type=primitives.MappingType.ASYMMETRIC,
+    )
+    library.quantize_(model, config)
+    check(torch.export.export(model, (x,)), [x], official_runtime, "dequantize_per_channel")
+
+
 def test_weights_of_four_bits_are_packed_for_size(official_runtime: OfficialRuntime) -> None:
     program, x = torchao_model(four_bits, rows=False)
     files = {}

@@ -100,3 +100,28 @@ def test_an_invalid_book_is_rejected_at_once() -> None:
 
     with pytest.raises(ModelError, match="EK202"):
         ApplyRules(parse_book("rulebook: 1\nrule: []\n"))
+
+
+class Strided(torch.nn.Module):
+    """A convolution over every second element and a batch norm, as transformers' EfficientNet has them."""
+
+    def __init__(self, padding: str | int) -> None:
+        super().__init__()
+        self.convolution = torch.nn.Conv2d(4, 6, 3, stride=2, padding=padding, bias=False)
+        self.norm = torch.nn.BatchNorm2d(6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.convolution(x))
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_a_padding_that_is_stated_once_changes_no_choice(level: int) -> None:
+    stated, spelt = Strided("valid").eval(), Strided(0).eval()
+    spelt.load_state_dict(stated.state_dict())
+    images = torch.randn(1, 4, 9, 11)
+    config = ExecutorchBackendConfig(optimization_level=level)
+    programs = [torch.export.export(one, (images,)) for one in (stated, spelt)]
+    edges = [to_edge(one) for one in programs]
+    written = [[one.args[4] for one in each.exported_program().graph.nodes if len(one.args) == 9] for each in edges]
+    assert written == [[[0]], [[0, 0]]], "torch spells both alike: this test shows nothing"
+    assert len({bytes(one.to_executorch(config).buffer) for one in edges}) == 1
