@@ -189,7 +189,9 @@ _LIBRARY = torch.library.Library("exirkit_traced", "FRAGMENT")
 @cache
 def _known_to_torch(op: DefinedOperator) -> Any:
     """Return an operator of the same meaning, which torch.export keeps as a call instead of what it computes."""
-    name, schema = op.name().replace("::", "_").replace(".", "_"), str(op._schema)
+    # The number keeps apart what differs in its separators only.
+    name = op.name().replace("::", "_").replace(".", "_") + f"_{len(_KNOWN_TO_TORCH)}"
+    schema = str(op._schema)
     _LIBRARY.define(name + schema[schema.index("(") :])
     for key in ("CompositeExplicitAutograd", "Meta"):
         _LIBRARY.impl(name, op, key)

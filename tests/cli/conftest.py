@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +26,7 @@ Spawn = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
-def invoke(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Invoke:
+def invoke(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Invoke]:
     """Call the command line in this process, in an empty working directory."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -33,15 +34,24 @@ def invoke(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Invoke:
     runner = CliRunner()
 
     def call(*args: str | Path) -> Result:
-        modules = set(sys.modules)
-        try:
+        with _modules_forgotten(tmp_path):
             return runner.invoke(app, [str(each) for each in args])
-        finally:
-            for name in set(sys.modules) - modules:
-                if getattr(sys.modules[name], "__file__", None) and str(tmp_path) in str(sys.modules[name].__file__):
-                    del sys.modules[name]
 
-    return call
+    # A test may import a model of its own as well.
+    with _modules_forgotten(tmp_path):
+        yield call
+
+
+@contextmanager
+def _modules_forgotten(directory: Path) -> Iterator[None]:
+    """Forget at the end which modules of a directory have been imported, so that others of the same name can be."""
+    before = set(sys.modules)
+    try:
+        yield
+    finally:
+        for name in set(sys.modules) - before:
+            if str(directory) in str(getattr(sys.modules[name], "__file__", None)):
+                del sys.modules[name]
 
 
 @pytest.fixture
