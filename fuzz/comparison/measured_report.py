@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from torch.export import ExportedProgram
 
-from exirkit.emit import read_trace
+from exirkit.emit import read_trace, replaced_file
 from exirkit.ir import DiagnosticError, pytree
 from exirkit.passes import ApplyRules
 from exirkit.program import EdgeProgramManager, ExecutorchProgramManager, lower_to_backends, to_edge
@@ -99,7 +98,9 @@ def write_measured_report(
     options = ReportOptions(
         title=title, facts=facts, times=times, gaps=measured_gaps(gaps), failure=failure, with_sources=with_sources
     )
-    Path(path).write_text(report_page(report_document(record, manager, options)), encoding="utf-8")
+    page = report_page(report_document(record, manager, options))
+    with replaced_file(path) as partial:
+        partial.write_text(page, encoding="utf-8")
     return MeasuredReport(manager, failure, gaps, times)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from exirkit.visualization import (
     file_document,
     model_explorer_graphs,
     model_explorer_node_data,
+    write_report,
 )
 
 
@@ -103,3 +106,24 @@ def test_without_inputs_the_page_has_no_numbers(exported: torch.export.ExportedP
     assert (found.gaps, found.times) == ([], {})
     given = write_measured_report(bare, tmp_path / "page.html", inputs={"forward": [torch.ones(2, 4)]})
     assert given.gaps[0].ok
+
+
+@pytest.mark.parametrize("write", [write_report, write_measured_report])
+def test_a_page_that_cannot_be_written_leaves_what_was_there(
+    write: Callable[..., object],
+    exported: torch.export.ExportedProgram,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    page = tmp_path / "page.html"
+    page.write_bytes(b"before")
+
+    def half(path: Path, text: str, **options: object) -> None:
+        path.write_bytes(text[: len(text) // 2].encode())
+        raise OSError(ENOSPC, "full")
+
+    monkeypatch.setattr(Path, "write_text", half)
+    with pytest.raises(OSError, match="full"):
+        write(exported, page)
+    assert [one.name for one in tmp_path.iterdir()] == ["page.html"]
+    assert page.read_bytes() == b"before"

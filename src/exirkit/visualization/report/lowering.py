@@ -6,12 +6,12 @@ import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 
+from exirkit.emit import replaced_file
 from exirkit.ir import DiagnosticError
 from exirkit.passes import EdgeCompileConfig, ExecutorchBackendConfig, Partitioner
 from exirkit.program import EdgeProgramManager, ExecutorchProgramManager, lower_to_backends, to_edge
@@ -71,7 +71,9 @@ def write_report(
     options = ReportOptions(
         title=title, facts=versions(), times=times or {}, gaps=gaps or {}, failure=failure, with_sources=with_sources
     )
-    Path(path).write_text(report_page(report_document(record, manager, options)), encoding="utf-8")
+    page = report_page(report_document(record, manager, options))
+    with replaced_file(path) as partial:
+        partial.write_text(page, encoding="utf-8")
     return manager
 
 
