@@ -247,6 +247,10 @@ def traced_tensor(stored: TraceTensor, buffer: memoryview | bytes | bytearray) -
         raise broken("EK532", "a traced tensor is too large", "tensor.sizes", "strides within 64 bits")
     if 0 in sizes:
         return torch.empty(sizes, dtype=dtype)
+    # No runtime records elements that share memory: a few bytes would become as many as the sizes ask for.
+    if elements * dtype.itemsize > len(buffer):
+        message = f"a traced tensor has {elements * dtype.itemsize} bytes, more than the debug buffer"
+        raise broken("EK532", message, "tensor.sizes", f"at most {len(buffer)} bytes")
     used = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
     start, nbytes = stored.offset, used * dtype.itemsize
     if start < 0 or start + nbytes > len(buffer):

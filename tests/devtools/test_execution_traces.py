@@ -55,6 +55,10 @@ def test_tensors_come_from_the_debug_buffer() -> None:
     assert traced_tensor(stored.model_copy(update={"sizes": [0, 2]}), b"").shape == (0, 2)
     with pytest.raises(ProgramFormatError, match="EK532"):
         traced_tensor(stored, DEBUG_BUFFER[:39])
+    # Elements that share memory: 64 bytes that would become 2**34.
+    shared = stored.model_copy(update={"sizes": [2**16, 2**16], "strides": [0, 0], "offset": 0})
+    with pytest.raises(ProgramFormatError, match=r"EK532.*17179869184 bytes, more than the debug buffer"):
+        traced_tensor(shared, DEBUG_BUFFER)
 
 
 def test_a_cut_file_says_so(tmp_path: Path) -> None:
