@@ -82,6 +82,7 @@ from .documents import read_yaml as read_yaml
 from .documents import schema_text as schema_text
 from .documents import validated as validated
 from .first_use import late_names as late_names
+from .garbage_collection import seldom_collected as seldom_collected
 from .graph.editor import INFER as INFER
 from .graph.editor import GraphEditor as GraphEditor
 from .graph.journal import Checkpoint as Checkpoint

@@ -31,6 +31,7 @@ from exirkit.ir import (
     in_file_order,
     read_document,
     read_text,
+    seldom_collected,
 )
 from exirkit.passes.contract import Pass, PassRegistry, PassReport, ReportingPass
 from exirkit.passes.optimize.clean_up import ApplyRules
@@ -429,6 +430,7 @@ class Pipeline(ExportedProgramPassBase):
         """Name of the pipeline."""
         return self.model.name
 
+    @seldom_collected()
     def run(
         self,
         program: ExportedProgram,

@@ -10,7 +10,6 @@ it was.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -19,15 +18,13 @@ import torch
 from torch.fx import GraphModule, Interpreter, Node, traceback
 from torch.fx.immutable_collections import immutable_list
 
-from exirkit.ir import FakeTensor, FakeTensorMode, OpOverload, PyTreeCodeGen, pytree
+from exirkit.ir import FakeTensor, FakeTensorMode, OpOverload, PyTreeCodeGen, pytree, seldom_collected
 
 _write_code = GraphModule.recompile
 _call = Interpreter.call_function
 _map_only = pytree.tree_map_only
 
 _WRITTEN = ("_code", "_lineno_map", "_prologue_start")
-_SELDOM = 50_000
-"""How many objects are made between two runs of the garbage collector; torch's graphs are full of cycles."""
 _PLAIN = (torch.dtype, torch.device, torch.memory_format, torch.layout)
 _LEAVES = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device, torch.memory_format, torch.layout})
 _UNCERTAIN = frozenset(
@@ -48,27 +45,11 @@ def cheap_tracing() -> Iterator[None]:
     for owner, name, cheap in places:
         setattr(owner, name, cheap)
     try:
-        with _seldom_collected():
+        with seldom_collected():
             yield
     finally:
         for (owner, name, _), old in zip(places, before, strict=True):
             setattr(owner, name, old)
-
-
-@contextmanager
-def _seldom_collected() -> Iterator[None]:
-    often = gc.get_threshold()
-    # Who has frozen objects wants them to stay so.
-    is_frozen = gc.get_freeze_count() > 0
-    gc.set_threshold(_SELDOM, *often[1:])
-    if not is_frozen:
-        gc.freeze()
-    try:
-        yield
-    finally:
-        if not is_frozen:
-            gc.unfreeze()
-        gc.set_threshold(*often)
 
 
 class _WrittenWhenWanted:

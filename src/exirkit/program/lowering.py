@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.export import ExportedProgram
 
-from exirkit.ir import Diagnostic, ModelError, OpOverload, called_graphs, locate, underlying
+from exirkit.ir import Diagnostic, ModelError, OpOverload, called_graphs, locate, seldom_collected, underlying
 from exirkit.passes import (
     EdgeCompileConfig,
     Partitioner,
@@ -23,6 +23,7 @@ from .delegation import accepted
 from .managers import EdgeProgramManager, Programs, Progress, by_method, method_of, pipeline_between, say
 
 
+@seldom_collected()
 def edge_manager(
     programs: Programs,
     constant_methods: Mapping[str, Any] | None = None,
@@ -39,6 +40,7 @@ def edge_manager(
     return EdgeProgramManager(lowered, constant_methods, config)
 
 
+@seldom_collected()
 def lower_to_backends(
     programs: Programs,
     partitioner: Sequence[Partitioner] | Mapping[str, Sequence[Partitioner]],

@@ -36,6 +36,7 @@ from exirkit.ir import (
     ModelError,
     UsageError,
     locate,
+    seldom_collected,
     widens,
 )
 from exirkit.passes import (
@@ -524,6 +525,7 @@ class EdgeProgramManager(_Methods):
         if self.compile_config._check_ir_validity:
             _check_edge(self._programs)
 
+    @seldom_collected()
     def transform(
         self,
         passes: Sequence[Any] | Mapping[str, Sequence[Any]] | Any,
@@ -555,6 +557,7 @@ class EdgeProgramManager(_Methods):
         made._recorded = self._recorded if is_delegated or self._recorded is None else made._programs
         return made
 
+    @seldom_collected()
     def to_backend(self, partitioner: Partitioner | Mapping[str, Partitioner]) -> EdgeProgramManager:
         """Delegate parts of the programs to backends.
 
@@ -581,6 +584,7 @@ class EdgeProgramManager(_Methods):
         self._recorded = self._programs
         return self
 
+    @seldom_collected()
     def to_executorch(
         self,
         config: ExecutorchBackendConfig | None = None,

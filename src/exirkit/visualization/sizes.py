@@ -14,7 +14,6 @@ from exirkit.emit import (
     Program,
     Tensor,
     TensorList,
-    read_program,
 )
 from exirkit.program import ExecutorchProgramManager
 
@@ -111,7 +110,7 @@ def sizes_of_manager(manager: ExecutorchProgramManager, *, depth: int | None = N
         manager: What `to_executorch` returns.
         depth: How many parts the paths of modules keep.
     """
-    return program_sizes(read_program(manager.buffer).program, manager_names(manager), depth=depth)
+    return program_sizes(manager.executorch_program, manager_names(manager), depth=depth)
 
 
 def _tensors(program: Program) -> Iterator[Tensor]:

@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 import torch
-from tests.visualization.report.programs import LOWERINGS, Lowering, layers, rename_first
+from tests.visualization.report.programs import LOWERINGS, Branches, Lowering, layers, rename_first
 from torch.export import ExportedProgram
 
 from exirkit import to_edge
-from exirkit.ir import copy_program, graphs_by_path, target_name
+from exirkit.ir import TensorSpec, copy_program, graphs_by_path, target_name
 from exirkit.passes import StageEvent, load_partitioner, watching
 from exirkit.program import lower_to_backends
 from exirkit.visualization import LoweringRecord, ReportOptions, changes_between, report_document, report_page
+from exirkit.visualization.report.rows import NodeReader, RowTable
 
 Line = tuple[str, str, str]
 
@@ -159,6 +160,54 @@ def test_nodes_keep_their_number_when_they_are_renamed_and_retraced() -> None:
     before, after = named["convert-to-edge-operators"], named["rename_first"]
     assert sum(before.get(name) != entity for name, entity in after.items()) == 1
     assert before["x"] == named["plan-memory"]["x"] == named["export"]["x"]
+
+
+def shown(table: RowTable, rows: Sequence[int]) -> list[tuple[str, ...]]:
+    """Return all that the rows of a stage say in words."""
+    texts, known = list(table.texts), list(table.rows)
+    return [
+        tuple(texts[number] for number in (one.name, one.graph, one.verb, one.args, one.type, one.memory))
+        for one in (known[row] for row in rows)
+    ]
+
+
+def test_a_later_stage_is_read_as_if_it_were_the_first() -> None:
+    program = copy_program(to_edge(torch.export.export(Branches(), (torch.ones(3),))).exported_program())
+    table = RowTable()
+    reader = NodeReader(table, None)
+    condition, other = [node for node in program.graph.nodes if node.op == "call_function"][:2]
+
+    def rename() -> None:
+        condition.name = "renamed"
+
+    def retarget() -> None:
+        condition.target = torch.ops.aten.prod.default
+
+    def recorded() -> None:
+        other.meta["val"] = torch.empty(5)
+
+    def argue() -> None:
+        condition.args = (*condition.args, 1.5)
+
+    def name_argument() -> None:
+        condition.kwargs = {"dtype": torch.float64}
+
+    def place() -> None:
+        other.meta["spec"] = TensorSpec.from_tensor(torch.empty(2))
+        other.meta["spec"].mem_id, other.meta["spec"].mem_offset = 1, 16
+
+    def move() -> None:
+        other.meta["spec"].mem_offset = 32
+
+    before: list[tuple[str, ...]] = []
+    for change in (lambda: None, rename, retarget, recorded, argue, name_argument, place, move):
+        change()
+        now = shown(table, reader.read(program).rows)
+        fresh = RowTable()
+        assert now == shown(fresh, NodeReader(fresh, None).read(program).rows)
+        assert now != before
+        before = now
+    assert sum("%renamed" in one[3] for one in before) == 1
 
 
 def test_rules_are_recorded_with_their_definitions() -> None:

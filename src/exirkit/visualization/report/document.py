@@ -198,6 +198,8 @@ def _delta(before: Sequence[int], after: Sequence[int]) -> list[int]:
     """
     if not before:
         return [1, len(after), *after]
+    if before is after:
+        return [0, 0, len(after)]
     places = {row: at for at, row in enumerate(before)}
     found: list[int] = []
     at = 0

@@ -12,7 +12,7 @@ import torch
 from torch.export import ExportedProgram
 
 from exirkit.emit import replaced_file
-from exirkit.ir import DiagnosticError
+from exirkit.ir import DiagnosticError, seldom_collected
 from exirkit.passes import EdgeCompileConfig, ExecutorchBackendConfig, Partitioner
 from exirkit.program import EdgeProgramManager, ExecutorchProgramManager, lower_to_backends, to_edge
 
@@ -22,6 +22,7 @@ from .page import report_page
 from .recording import LoweringRecord
 
 
+@seldom_collected()
 def write_report(
     programs: ExportedProgram | Mapping[str, ExportedProgram],
     path: str | PathLike[str],

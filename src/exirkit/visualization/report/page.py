@@ -20,7 +20,7 @@ def report_page(document: dict[str, Any]) -> str:
     """Return the page of a document that `report_document` made; equal documents give equal pages."""
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     # Surrogates without their other half cannot be encoded; names in files may have them.
-    packed = zlib.compress(text.encode("utf-8", "replace"), 9)
+    packed = zlib.compress(text.encode("utf-8", "replace"), 6)
     parts = {
         "TITLE": escape(str(document["title"])),
         "STYLE": _read("report.css"),

@@ -313,6 +313,8 @@ def changes_between(entity_of: Sequence[int], before: Sequence[int], after: Sequ
         before: Rows of the earlier stage.
         after: Rows of the later one.
     """
+    if before is after:
+        return StageChanges(0, 0, 0, 0)
     old = {entity_of[row]: (at, row) for at, row in enumerate(before)}
     common = [(old[entity_of[row]], row) for row in after if entity_of[row] in old]
     changed = sum(row != other for (_, other), row in common)

@@ -113,6 +113,9 @@ class RowTable:
     handles: list[tuple[int, ...]] = field(default_factory=list)
     delegates: dict[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     _traces: dict[str, int] = field(default_factory=dict)
+    # Copies of a program share what is recorded of a node. The objects stay here: no other one gets the same number.
+    _types: dict[int, tuple[Any, int]] = field(default_factory=dict)
+    _stacks: dict[int, tuple[Any, int]] = field(default_factory=dict)
 
     def text(self, text: str) -> int:
         """Return the number of a string."""
@@ -138,12 +141,23 @@ class RowTable:
             self._traces[trace] = -1 if place is None else self.places.setdefault(place, len(self.places))
         return self._traces[trace]
 
+    def type(self, value: Any) -> int:
+        """Return the number of the text of a recorded value."""
+        known = self._types.get(id(value))
+        if known is None:
+            known = self._types[id(value)] = value, self.text(type_text(value))
+        return known[1]
+
     def module(self, node: Node) -> int:
         """Return the number of the innermost module that a node comes from, or -1."""
-        if not node.meta.get("nn_module_stack"):
+        stack = node.meta.get("nn_module_stack")
+        if not stack:
             return -1
-        place = ModulePlace(module_paths(node)[-1], module_types(node)[-1])
-        return self.modules.setdefault(place, len(self.modules))
+        known = self._stacks.get(id(stack))
+        if known is None:
+            place = ModulePlace(module_paths(node)[-1], module_types(node)[-1])
+            known = self._stacks[id(stack)] = stack, self.modules.setdefault(place, len(self.modules))
+        return known[1]
 
 
 @dataclass(frozen=True)
@@ -163,6 +177,7 @@ class _Kept(NamedTuple):
     """What is known of a node from the stage before."""
 
     node: Node
+    name: str
     entity: int
     value: Any
     type: int
@@ -170,8 +185,21 @@ class _Kept(NamedTuple):
     module: int
 
 
+class _Shown(NamedTuple):
+    """A row, and what of its node it was made of."""
+
+    kept: _Kept
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    details: tuple[Any, ...]
+    row: int
+
+
 class NodeReader:
     """Reads the stages of one run, in which nodes stay the same objects.
+
+    Most nodes are the same at the next stage; what is shown of these is not written again.
 
     Args:
         table: Where rows go.
@@ -182,6 +210,7 @@ class NodeReader:
         self._table = table
         self._before: Mapping[tuple[str, str], int] = {} if before is None else before.entities
         self._kept: dict[int, _Kept] = {}
+        self._shown: dict[int, _Shown] = {}
         self._verbs: dict[int, tuple[Any, int]] = {}
 
     def read(self, program: ExportedProgram) -> ProgramRows:
@@ -191,7 +220,11 @@ class NodeReader:
             for spec in program.graph_signature.input_specs
         }
         graphs = graphs_by_path(program.graph_module)
-        alive = {self._kept[id(node)].entity for node in _nodes(graphs) if self._is_known(node)}
+        known = [node for node in _nodes(graphs) if self._is_known(node)]
+        alive = {self._kept[id(node)].entity for node in known}
+        if any(self._kept[id(node)].name != node.name for node in known):
+            # Rows of other nodes have the name as an argument.
+            self._shown.clear()
         rows: list[int] = []
         entities: dict[tuple[str, str], int] = {}
         for path, module in graphs:
@@ -225,11 +258,11 @@ class NodeReader:
         """Return what is known of a node, which is brought up to date."""
         value = node.meta.get("val")
         kept = self._kept.get(id(node))
-        if kept is not None and kept.node is node and kept.value is value:
+        if kept is not None and kept.node is node and kept.value is value and kept.name == node.name:
             return kept
         entity = kept.entity if kept is not None and kept.node is node else self._entity((path, node.name), alive)
         table = self._table
-        kept = _Kept(node, entity, value, table.text(type_text(value)), table.source(node), table.module(node))
+        kept = _Kept(node, node.name, entity, value, table.type(value), table.source(node), table.module(node))
         self._kept[id(node)] = kept
         return kept
 
@@ -248,21 +281,34 @@ class NodeReader:
         return self._table.row(Row(entities[key], text(path), text(path), text("graph"), 0, 0, -1, -1, 0))
 
     def _row(self, node: Node, kept: _Kept, graph: int, stored: Mapping[str, tuple[str, str]]) -> int:
+        """Return the number of the row of a node, which is written again only if it is another than before."""
         table = self._table
-        if node.op == "placeholder":
-            kind, target = stored.get(node.name, ("input", ""))
-            verb, args = table.text(kind), table.text(target)
+        handle, spec = node.meta.get("debug_handle"), node.meta.get("spec")
+        memory = 0 if spec is None else table.text(memory_text(spec))
+        source = stored.get(node.name, ("input", "")) if node.op == "placeholder" else None
+        target, args, kwargs, details = node.target, node.args, node.kwargs, (graph, source, handle, memory)
+        shown = self._shown.get(id(node))
+        if (
+            shown is not None
+            and shown.kept is kept
+            and shown.target is target
+            and shown.args is args
+            and shown.kwargs is kwargs
+            and shown.details == details
+        ):
+            return shown.row
+        if source is not None:
+            verb, text = table.text(source[0]), table.text(source[1])
         else:
             verb = self._verb(node) if node.op == "call_function" else table.text(node.op)
-            args = table.text(str(node.target) if node.op == "get_attr" else arguments_text(node))
-        handle = node.meta.get("debug_handle")
+            text = table.text(str(target) if node.op == "get_attr" else arguments_text(node))
         if handle is not None:
             table.handles[kept.entity] = handle if isinstance(handle, tuple) else (handle,)
-        spec = node.meta.get("spec")
-        memory = 0 if spec is None else table.text(memory_text(spec))
-        return table.row(
-            Row(kept.entity, table.text(node.name), graph, verb, args, kept.type, kept.source, kept.module, memory)
+        row = table.row(
+            Row(kept.entity, table.text(node.name), graph, verb, text, kept.type, kept.source, kept.module, memory)
         )
+        self._shown[id(node)] = _Shown(kept, target, args, kwargs, details, row)
+        return row
 
     def _verb(self, node: Node) -> int:
         target = node.target
