@@ -39,7 +39,7 @@ def _enter() -> None:
         if _active > 1:
             return
         _usual = gc.get_threshold()
-        # A threshold of zero switches collection off, and whoever has frozen objects wants them to stay so.
+        # A threshold of zero switches collection off, and a caller that has frozen objects wants them to stay so.
         if 0 < _usual[0] < _SELDOM:
             gc.set_threshold(_SELDOM, *_usual[1:])
         _freezes = gc.get_freeze_count() == 0
