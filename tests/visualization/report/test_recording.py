@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -200,7 +200,8 @@ def test_a_later_stage_is_read_as_if_it_were_the_first() -> None:
         other.meta["spec"].mem_offset = 32
 
     before: list[tuple[str, ...]] = []
-    for change in (lambda: None, rename, retarget, recorded, argue, name_argument, place, move):
+    changes: list[Callable[[], None]] = [rename, retarget, recorded, argue, name_argument, place, move]
+    for change in [lambda: None, *changes]:
         change()
         now = shown(table, reader.read(program).rows)
         fresh = RowTable()
