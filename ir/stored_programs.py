@@ -7,7 +7,13 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-_TARGET = re.compile(r"torch\.ops\.\w+\.\w+(\.\w+)?|_operator\.[a-z]\w*|math\.[a-z]\w*|torch\._?sym_\w+")
+# Of names with two underscores in front, which Python objects have too, only those of ATen's bitwise operators.
+_NAME = r"(?!__)\w+"
+_BITWISE = r"__i?(?:and|or|xor|lshift|rshift)__"
+_TARGET = re.compile(
+    rf"torch\.ops\.{_NAME}\.(?:{_NAME}|{_BITWISE})(?:\.{_NAME})?"
+    r"|_operator\.[a-z]\w*|math\.[a-z]\w*|torch\._?sym_\w+"
+)
 _EXPRESSIONS = {
     "Symbol", "Integer", "Float", "Rational", "Add", "Mul", "Pow", "Max", "Min", "Mod", "Eq", "Equality", "Ne",
     "Unequality", "Lt", "Le", "Gt", "Ge", "StrictLessThan", "LessThan", "StrictGreaterThan", "GreaterThan", "And",
@@ -28,8 +34,7 @@ def check_stored_program(document: Any) -> None:
     for one in _objects(document):
         target, text = one.get("target"), one.get("expr_str")
         if "inputs" in one and "outputs" in one and isinstance(target, str):
-            is_operator = _TARGET.fullmatch(target) and "__" not in target.removeprefix("_operator.")
-            _require(bool(is_operator), f"{target[:80]!r} is not an operator")
+            _require(_TARGET.fullmatch(target) is not None, f"{target[:80]!r} is not an operator")
         if isinstance(text, str):
             _require(_is_arithmetic(text), f"{text[:80]!r} is not a size")
 

@@ -140,6 +140,23 @@ class Held(torch.nn.Module):
         return x
 
 
+class UnderscoredNames(torch.nn.Module):
+    """Operators whose names have two underscores: those of Python's operators, and one within a name."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        shifted = torch.ops.aten.__lshift__.Scalar(x, 1)
+        return torch.ops.aten.linalg__powsum((shifted & x).float()) + (x ^ 3)
+
+
+def test_names_with_two_underscores(tmp_path: Path) -> None:
+    program = torch.export.export(UnderscoredNames(), (torch.arange(4),))
+    write_bundle(tmp_path / "bundle.zip", {"f": program})
+    found = read_bundle(tmp_path / "bundle.zip").programs["f"]
+    targets = [str(node.target) for node in program.graph.nodes]
+    assert [str(node.target) for node in found.graph.nodes] == targets
+    assert {"aten.__lshift__.Scalar", "aten.__and__.Tensor"} <= {*targets}
+
+
 def test_every_dtype_and_shape(tmp_path: Path) -> None:
     model = Held()
     program = torch.export.export(model, (torch.ones(2),))
@@ -166,6 +183,9 @@ def rewritten(source: Path, target: Path, member: str, change: Callable[[bytes],
     [
         ("torch.ops.aten.sin.default", "torch.load"),
         ("torch.ops.aten.sin.default", "torch.ops.aten.__class__"),
+        ("torch.ops.aten.sin.default", "torch.ops.aten.sin.__call__"),
+        ("torch.ops.aten.sin.default", "torch.ops.__class__.__and__"),
+        ("torch.ops.aten.sin.default", "torch.ops.aten.__and__.__func__"),
         ("torch.ops.aten.sin.default", "torch.ops.no_such.operator"),
         ("torch.ops.aten.sin.default", "#os.system"),
         ("Symbol(", "__import__("),

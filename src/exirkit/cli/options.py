@@ -77,6 +77,8 @@ Rtol = Annotated[
 Atol = Annotated[
     float | None, typer.Option(min=0, help="Absolute tolerance, which is added; 1e-6.", show_default=False)
 ]
+CaseRtol = Annotated[float, typer.Option("--rtol", min=0, help="Relative tolerance of test cases.")]
+CaseAtol = Annotated[float, typer.Option("--atol", min=0, help="Absolute tolerance of test cases.")]
 
 
 def _import(names: list[str] | None) -> list[str] | None:

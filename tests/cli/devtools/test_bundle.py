@@ -59,6 +59,8 @@ def test_inputs_from_a_file_and_a_changed_expectation(invoke: Invoke, program: P
     assert (verified.exit_code, [one.code for one in document(verified.stdout).diagnostics]) == (1, ["EK728"])
     assert invoke("verify", "m.bpte", "--rtol", "0.2").exit_code == 0
     assert "not as expected" in invoke("run", "m.bpte").stdout
+    assert invoke("run", "m.bpte", "--rtol", "0.2").exit_code == 0
+    assert invoke("run", "m.bpte", "--atol", "0.4").exit_code == 1
 
 
 @pytest.mark.executorch

@@ -16,7 +16,7 @@ import typer
 from exirkit.cli.console import Steps, print_json, print_line, print_table, shape_text
 from exirkit.cli.errors import usage_error
 from exirkit.cli.files import check_writable, write_whole
-from exirkit.cli.options import DataFiles, Json, Libraries, MethodName, OperatorBooks, ProgramFile
+from exirkit.cli.options import CaseAtol, CaseRtol, DataFiles, Json, Libraries, MethodName, OperatorBooks, ProgramFile
 from exirkit.cli.root import app
 
 if TYPE_CHECKING:
@@ -96,6 +96,8 @@ def run(
     in_place: Annotated[
         bool, typer.Option("--in-place", help="With --sanitize: results may overwrite dead arguments.")
     ] = False,
+    rtol: CaseRtol = 1e-5,
+    atol: CaseAtol = 1e-8,
     rules: OperatorBooks = None,
     libraries: Libraries = None,
     json: Json = False,
@@ -146,7 +148,7 @@ def run(
                 start = time.perf_counter()
                 outputs = loaded.execute(values)
                 seconds.append(time.perf_counter() - start)
-            differences = None if at is None else _differences(bundle, name, at, outputs)
+            differences = None if at is None else _differences(bundle, name, at, outputs, rtol, atol)
         if save is not None:
             _save_outputs(save, outputs)
     report = RunReport(
@@ -181,14 +183,18 @@ def _chosen_case(bundle: Bundle | None, method: str, case: int | None, *, given:
     return case or 0
 
 
-def _differences(bundle: Bundle | None, method: str, case: int, outputs: Sequence[Any]) -> list[str] | None:
+def _differences(
+    bundle: Bundle | None, method: str, case: int, outputs: Sequence[Any], rtol: float, atol: float
+) -> list[str] | None:
     """Return how outputs differ from what a test case expects; None if it expects nothing."""
     from exirkit.devtools import compared_outputs
     from exirkit.ir import Location
 
     expected = bundle.expected_outputs(method, case) if bundle is not None else []
     where = Location(method=method, node=f"test case {case}")
-    return [one.message for one in compared_outputs(outputs, expected, where)] if expected else None
+    if not expected:
+        return None
+    return [one.message for one in compared_outputs(outputs, expected, where, rtol=rtol, atol=atol)]
 
 
 def _save_outputs(path: Path, outputs: Sequence[Any]) -> None:

@@ -13,7 +13,7 @@ import typer
 
 from exirkit.cli.console import counted, print_json, print_line, print_text
 from exirkit.cli.errors import CommandError, usage_error
-from exirkit.cli.options import DataFiles, InspectedFile, Json, Libraries, OperatorBooks
+from exirkit.cli.options import CaseAtol, CaseRtol, DataFiles, InspectedFile, Json, Libraries, OperatorBooks
 from exirkit.cli.root import app
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ def verify(
         ),
     ] = "official_host",
     data: DataFiles = None,
-    rtol: Annotated[float, typer.Option(min=0, help="Relative tolerance of test cases.")] = 1e-5,
-    atol: Annotated[float, typer.Option(min=0, help="Absolute tolerance of test cases.")] = 1e-8,
+    rtol: CaseRtol = 1e-5,
+    atol: CaseAtol = 1e-8,
     official: Annotated[bool, typer.Option("--official", help="Run test cases on the official runtime too.")] = False,
     certificate: Annotated[
         bool, typer.Option("--certificate", help="Check MODEL.pte.cert: digests, verifiers, and what it says of rules.")
