@@ -328,3 +328,19 @@ def test_what_a_record_cannot_take_is_rejected() -> None:
 def bundled(cases: list[MethodTestCase]) -> BundledProgram:
     made = to_edge(torch.export.export(torch.nn.ReLU(), (torch.ones(1),))).to_executorch()
     return BundledProgram(made, [MethodTestSuite("forward", cases)])
+
+
+def test_a_failed_write_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = to_edge(torch.export.export(torch.nn.ReLU(), (torch.ones(2),)), generate_etrecord=True).to_executorch()
+    path = tmp_path / "model.etrecord"
+    made.get_etrecord().save(path)
+    before = path.read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(zipfile.ZipFile, "writestr", full)
+    with pytest.raises(OSError, match="no space left"):
+        made.get_etrecord().save(path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]

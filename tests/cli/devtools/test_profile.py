@@ -191,11 +191,16 @@ def test_a_file_and_its_record(invoke: Invoke, models: str) -> None:
     assert "EK711" in invoke("profile", "model.pte", "--method", "other").stderr
 
 
-def test_a_record_gives_modules(invoke: Invoke, models: str) -> None:
-    model, inputs = call_factory(parse_source(f"{models}:model"))
-    made = to_edge(torch.export.export(model, inputs), generate_etrecord=True).to_executorch()
-    made.save("model.pte")
-    made.get_etrecord().save("model.etrecord", official=False)
+@pytest.mark.parametrize("by_command", [False, True])
+def test_a_record_gives_modules(invoke: Invoke, models: str, by_command: bool) -> None:
+    if by_command:
+        lowered = invoke("lower", f"{models}:model", "-o", "model.pte", "--etrecord", "model.etrecord", "--json")
+        assert document(lowered.stdout).etrecord == "model.etrecord"
+    else:
+        model, inputs = call_factory(parse_source(f"{models}:model"))
+        made = to_edge(torch.export.export(model, inputs), generate_etrecord=True).to_executorch()
+        made.save("model.pte")
+        made.get_etrecord().save("model.etrecord", official=False)
     done = invoke("profile", "model.pte", "--etrecord", "model.etrecord", "--runs", "1", "--json")
     assert done.exit_code == 0, done.output
     (method,) = document(done.stdout).methods

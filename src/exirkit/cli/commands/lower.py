@@ -17,7 +17,7 @@ import typer
 from exirkit.cli.choices import ChosenPipelines, choose_partitioners, choose_pipelines, planning_pass, require_checked
 from exirkit.cli.choices import rules_of as rules_of_books
 from exirkit.cli.console import Steps, counted, nbytes_text, output_to_stderr, print_json, print_line, print_table
-from exirkit.cli.files import check_writable, expand_books, write_text
+from exirkit.cli.files import check_writable, expand_books, write_text, write_whole
 from exirkit.cli.model import export_target, parse_source
 from exirkit.cli.options import Json, Libraries, ModelTarget, Planner, Strict
 from exirkit.cli.root import app
@@ -77,6 +77,7 @@ class LowerReport:
         seconds: Wall time by phase: `load` (torch and the model), `export`, `to_edge`, `to_executorch`, `write`.
         data_files: Data files that were written beside it, which the program needs to run.
         certificate: Its certificate, if one was asked for.
+        etrecord: The record of the lowering, if one was asked for.
     """
 
     target: str
@@ -90,6 +91,7 @@ class LowerReport:
     seconds: dict[str, float]
     data_files: list[str]
     certificate: str | None = None
+    etrecord: str | None = None
     ok: bool = True
 
 
@@ -170,6 +172,12 @@ def lower(
     certificate: Annotated[
         bool, typer.Option("--certificate", help="Also write MODEL.pte.cert: passes, rules, verifiers.")
     ] = False,
+    etrecord: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.etrecord", help="Also write the record of the lowering, for `profile` and Inspectors."
+        ),
+    ] = None,
     libraries: Libraries = None,
     json: Json = False,
 ) -> None:
@@ -183,6 +191,7 @@ def lower(
     check_writable(output, ".pte")
     check_writable(report, ".json")
     check_writable(journal, ".json")
+    check_writable(etrecord, ".etrecord")
     with Steps() as steps:
         with steps.phase("load", "loading torch"):
             from exirkit.passes import ExecutorchBackendConfig
@@ -215,7 +224,16 @@ def lower(
             exported = _with_weights(exported, weights, steps)
         transform = _transform(_Rewriting(books, rewrite_limit, runtime, journal, change_interface), pipelines, steps)
         lowered = lower_exported(
-            target, exported, output, steps, config, pipelines, partitioners, transform, certificate=certificate
+            target,
+            exported,
+            output,
+            steps,
+            config,
+            pipelines,
+            partitioners,
+            transform,
+            certificate=certificate,
+            etrecord=etrecord,
         )
     if report is not None:
         from pydantic_core import to_json
@@ -308,8 +326,9 @@ def lower_exported(
     transform: Transform = lambda edge: edge,
     *,
     certificate: bool = False,
+    etrecord: Path | None = None,
 ) -> LowerReport:
-    """Lower exported programs by method name and write the file, and its certificate if that is asked for.
+    """Lower exported programs by method name and write the file, and its certificate and record if asked for.
 
     Raises:
         DiagnosticError: The program cannot be lowered.
@@ -327,13 +346,14 @@ def lower_exported(
         noted_fall_backs() as fall_backs,
         recording_lowering() if certificate else nullcontext() as record,
     ):
+        recorded = transform if etrecord is None else lambda edge: transform(edge.recording())
         if partitioners:
             with steps.phase("to_backends"), output_to_stderr():
-                edge = lower_to_backends(exported, partitioners, transform, progress=steps)
+                edge = lower_to_backends(exported, partitioners, recorded, progress=steps)
         else:
             with steps.phase("to_edge"):
                 edge = to_edge(exported, pipeline=chosen.to_edge, progress=steps)
-            edge = transform(edge)
+            edge = recorded(edge)
         with steps.phase("to_executorch"):
             manager = edge.to_executorch(configuration, pipeline=chosen.to_executorch, progress=steps)
     with steps.phase("write", f"writing {output}"):
@@ -342,6 +362,9 @@ def lower_exported(
         with steps.phase("certify", "verifying"):
             certified = record.certificate(manager, output, list(map(Path, data_files)), configuration)
             write_text(certificate_file(output), certified.text())
+    if etrecord is not None:
+        with steps.phase("record", f"writing {etrecord}"):
+            write_whole(etrecord, manager.get_etrecord().save)
     nbytes = output.stat().st_size
     with open_program(output) as file:
         kinds = bytes_by_kind(file, nbytes)
@@ -361,6 +384,7 @@ def lower_exported(
         dict(steps.seconds),
         data_files,
         None if record is None else os.fspath(certificate_file(output)),
+        None if etrecord is None else os.fspath(etrecord),
     )
 
 

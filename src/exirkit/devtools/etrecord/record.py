@@ -10,9 +10,11 @@ import io
 import json
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from os import PathLike
+from pathlib import Path
 from typing import IO, Any, Final
 
 import torch
@@ -21,6 +23,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 
 from exirkit.devtools.bundled_program.core import BundledProgram
+from exirkit.emit import replaced_file
 from exirkit.ir import Diagnostic, Location, ModelError, UsageError, module_paths, module_types
 
 from .official_form import restored_program, stored_program
@@ -279,10 +282,9 @@ class ETRecord:
         """
         if not self.nodes or not self.debug_handle_map:
             raise UsageError(Diagnostic.of("EK739", "the record has no programs or no debug handles"))
-        with zipfile.ZipFile(path, "w") as archive:
-            for name, data in self._members(official, weights):
-                # Equal records give equal files: no member has a date.
-                archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
+        members = self._members(official, weights)
+        with replaced_file(path) if isinstance(path, str | PathLike) else nullcontext(path) as target:
+            _write_archive(target, members)
 
     def _members(self, official: bool, weights: bool) -> list[tuple[str, bytes]]:
         nodes = {name: [asdict(node) for node in each] for name, each in self.nodes.items()}
@@ -436,6 +438,13 @@ class _StoredProgram:
             torch.load(io.BytesIO(data), map_location="cpu", weights_only=True) for data in (self.state, self.constants)
         )
         return restored_program(json.loads(self.document), state, constants)
+
+
+def _write_archive(target: Path | IO[bytes], members: Iterable[tuple[str, bytes]]) -> None:
+    with zipfile.ZipFile(target, "w") as archive:
+        for name, data in members:
+            # Equal records give equal files: no member has a date.
+            archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
 
 
 def _read_nodes(archive: zipfile.ZipFile, members: set[str]) -> dict[str, list[RecordedNode]]:

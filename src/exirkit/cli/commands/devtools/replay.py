@@ -165,4 +165,5 @@ def _print(report: ReplayReport) -> None:
     print_line(f"here: {'nothing fails' if report.found is None else report.found.headline()}")
     for text in () if report.found is None else report.found.messages:
         print_text(text)
-    print_line("the failure is seen again" if report.ok else "the failure is not seen again", style="bold")
+    what = "the same" if report.recorded is None else "the failure"
+    print_line(f"{what} is seen again" if report.ok else f"{what} is not seen again", style="bold")
