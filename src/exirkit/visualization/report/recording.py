@@ -52,12 +52,18 @@ class _Point:
         state: Its rows.
         before: The point that the way comes from.
         stages: The stages from there.
+        reader: What has read the program.
     """
 
     program: ExportedProgram
     state: ProgramRows
     before: _Point | None
     stages: list[RecordedStage]
+    reader: NodeReader
+
+    def reader_from_here(self) -> NodeReader:
+        """Return a reader for what follows."""
+        return self.reader.again(self.program, self.state)
 
 
 @dataclass
@@ -107,9 +113,10 @@ class LoweringRecord:
         self._points: list[_Point] = []
         self._runs: list[_Run] = []
         for name, program in programs.items():
-            state = NodeReader(self.table, None).read(program)
+            reader = NodeReader(self.table, None)
+            state = reader.read(program)
             stage = RecordedStage("export", "", "", True, state.rows, "The program as torch.export made it.")
-            self._tips[name] = self._put(_Point(program, state, None, [stage]))
+            self._tips[name] = self._put(_Point(program, state, None, [stage], reader))
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -157,10 +164,11 @@ class LoweringRecord:
         """Return the point of a program as it is now, which may have been edited after its run."""
         known = next((one for one in reversed(self._points) if one.program is program), None)
         before = known or self._tips[method]
-        state = NodeReader(self.table, before.state).read(program)
+        reader = before.reader_from_here()
+        state = reader.read(program)
         if known is not None and tuple(known.state.rows) == tuple(state.rows):
             return known
-        return self._put(_Point(program, state, before, [RecordedStage(name, "", "", True, state.rows, doc)]))
+        return self._put(_Point(program, state, before, [RecordedStage(name, "", "", True, state.rows, doc)], reader))
 
     def _put(self, point: _Point) -> _Point:
         self._points.append(point)
@@ -199,7 +207,7 @@ class LoweringRecord:
             # Backends lower their parts of a program in runs of their own.
             return
         method, point = origin
-        reader = NodeReader(self.table, point.state)
+        reader = point.reader_from_here()
         self._runs.append(_Run(event.run, point, method, reader, reader.read(event.program)))
 
     def _origin(self, program: ExportedProgram) -> tuple[str, _Point] | None:
@@ -262,7 +270,7 @@ class LoweringRecord:
             if self._runs:
                 self._runs[-1].inner += run.stages()
             return
-        self._move(run.method, self._put(_Point(event.program, run.state, run.start, run.stages())))
+        self._move(run.method, self._put(_Point(event.program, run.state, run.start, run.stages(), run.reader)))
 
 
 def _interface(program: ExportedProgram) -> tuple[tuple[str, ...], int]:

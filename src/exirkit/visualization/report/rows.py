@@ -213,6 +213,15 @@ class NodeReader:
         self._shown: dict[int, _Shown] = {}
         self._verbs: dict[int, tuple[Any, int]] = {}
 
+    def again(self, program: ExportedProgram, before: ProgramRows) -> NodeReader:
+        """Return a reader for a run that starts with a program that this one has read."""
+        made = NodeReader(self._table, before)
+        known = [id(node) for node in _nodes(graphs_by_path(program.graph_module)) if self._is_known(node)]
+        made._kept = {one: self._kept[one] for one in known}
+        made._shown = {one: self._shown[one] for one in known if one in self._shown}
+        made._verbs = self._verbs
+        return made
+
     def read(self, program: ExportedProgram) -> ProgramRows:
         """Return a program as rows."""
         stored = {
