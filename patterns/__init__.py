@@ -67,7 +67,7 @@ from .matching.compiled_rule import CompiledRule
 from .matching.standalone_patterns import PatternMatch, StandalonePattern, compile_pattern
 from .matching.state import FailureTrace
 from .operators.arguments import normalized_arguments
-from .operators.defined import beside_other_libraries, book_of_operator
+from .operators.defined import beside_other_libraries, book_of_operator, defined_beside, registered_beside
 from .operators.table import DTYPES, FAMILIES, OperatorTable, UnknownNameError, name_of
 from .operators.targets import KernelCost, Registry, Target, Work, read_target, shipped_targets, work_of
 from .propagation.account import NodeAccount, account_of_fact, account_of_node, fact_text
@@ -262,6 +262,7 @@ __all__ = [
     "check_rule",
     "compile_condition",
     "compile_pattern",
+    "defined_beside",
     "describe_model",
     "explain_rule",
     "fact_text",
@@ -297,6 +298,7 @@ __all__ = [
     "read_witnesses",
     "read_yaml",
     "record_acceptance",
+    "registered_beside",
     "relations_between",
     "relations_of",
     "relations_of_book",

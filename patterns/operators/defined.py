@@ -43,6 +43,8 @@ _ADOPTED: set[str] = set()
 _FILES: dict[str, str] = {}
 """By qualified name: the book that defined it first."""
 
+_BESIDE: dict[str, Operator] = {}
+"""By qualified name of an operator in a book's own namespace: the operator of another library with the same schema."""
 
 _is_beside_others: ContextVar[bool] = ContextVar("is_beside_others", default=False)
 
@@ -123,6 +125,16 @@ def is_adopted(op: Operator) -> bool:
     return getattr(underlying(op), "name", str)() in _ADOPTED
 
 
+def registered_beside(op: Operator) -> Operator | None:
+    """Return the operator of another library that a book's operator stands beside, if both have the same schema."""
+    return _BESIDE.get(op.name())
+
+
+def defined_beside(op: Operator) -> Operator | None:
+    """Return the book's operator that stands beside one of another library, if both have the same schema."""
+    return next((_KEPT[name][1] for name, other in _BESIDE.items() if other is op and name in _KEPT), None)
+
+
 def keep_definition(
     qualified: str, definition: OperatorDefinition, op: Operator, program: Program, library: torch.library.Library
 ) -> None:
@@ -171,6 +183,9 @@ def _register(
         qualified = f"{namespace}::{base}"
         if qualified in _KEPT:
             return _KEPT[qualified][1]
+        other = getattr(packet, "default", None)
+        if other is not None and _outline(other._schema) == _outline(parse_schema(f"{qualified}{definition.schema_}")):
+            _BESIDE[qualified] = other
         packet = None
     registered = getattr(packet, "default", None)
     if registered is not None:

@@ -28,6 +28,7 @@ from exirkit.patterns import (
 )
 
 from .original_passes import OriginalPass, original_pass
+from .target_operators import with_operators_of_books, with_operators_of_package
 
 _MENTIONED = re.compile(r"\b(?:edge|ops)\.(aten|quantized_decomposed)\.(\w+)")
 # What exporters call, by what it is decomposed to.
@@ -98,14 +99,15 @@ class Comparison:
         )
 
     def theirs(self, program: ExportedProgram) -> ExportedProgram:
-        """Run the passes.
+        """Run the passes, on the operators of their package where a book has defined the same ones beside them.
 
         Raises:
             Exception: Whatever a pass raises.
         """
+        program = with_operators_of_package(program)
         for one in self.originals:
             program = one(program)
-        return program
+        return with_operators_of_books(program)
 
     def ours(self, program: ExportedProgram) -> OurResult:
         """Apply the rules.
