@@ -183,8 +183,11 @@ def _register(
         qualified = f"{namespace}::{base}"
         if qualified in _KEPT:
             return _KEPT[qualified][1]
-        other = getattr(packet, "default", None)
-        if other is not None and _outline(other._schema) == _outline(parse_schema(f"{qualified}{definition.schema_}")):
+        # The package may have the operator with these arguments under another overload, such as `per_tensor`.
+        outline = _outline(parse_schema(f"{qualified}{definition.schema_}"))
+        overloads = (getattr(packet, name) for name in packet.overloads())
+        other = next((one for one in overloads if _outline(one._schema) == outline), None)
+        if other is not None:
             _BESIDE[qualified] = other
         packet = None
     registered = getattr(packet, "default", None)

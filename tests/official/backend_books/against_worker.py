@@ -12,8 +12,11 @@ from typing import Any
 import torch
 
 from exirkit.bridge import AgainstBench, compared_with_original, port_pass
+from exirkit.bridge.against.target_operators import with_operators_of_books, with_operators_of_package
+from exirkit.bridge.official_edge import officially_lowered
 from exirkit.fuzz import Attachment, CampaignConfig, load_bench, parse_program
 from exirkit.ir import DiagnosticError
+from exirkit.patterns import beside_other_libraries, defined_beside, parse_book
 
 TOYS = str(Path(__file__).with_name("toy_passes.py"))
 ORIGINAL = "executorch.backends.transforms.addmm_mm_to_linear:AddmmToLinearTransform"
@@ -27,6 +30,15 @@ rules:
   replace: return aten.add.Tensor(x, y, alpha=-a)
 """
 WRONG = BOOK.replace("alpha=-a", "alpha=a")
+
+OPERATOR = """
+rulebook: 1
+ops:
+  against_toys.scaled:
+    schema: "(Tensor x, int n) -> Tensor"
+    define: return aten.mul.Scalar(x, n)
+rules: []
+"""
 
 SUBTRACTION = """program(1)
 
@@ -67,6 +79,30 @@ def error_of(**fields: Any) -> str:
     return ""
 
 
+def exchanged() -> list[str]:
+    """Return operators of a program with a book's operator, as its package's passes get it, and back."""
+    library = torch.library.Library("against_toys", "FRAGMENT")
+    library.define("scaled(Tensor x, Tensor n) -> Tensor")
+    library.define("scaled.number(Tensor x, int n) -> Tensor")
+    library.impl("scaled.number", lambda x, n: x * n, "CompositeExplicitAutograd")
+    with beside_other_libraries():
+        parse_book(OPERATOR, "operators.yaml").require_valid()
+    of_book: Any = defined_beside(torch.ops.against_toys.scaled.number)
+
+    class Scaled(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return of_book(x, 3)
+
+    exported = {"forward": torch.export.export(Scaled(), (torch.ones(2),), strict=False)}
+    before = officially_lowered(exported)["forward"]
+    there = with_operators_of_package(before)
+    back = with_operators_of_books(there)
+    return [
+        str(next(node.target._op for node in one.graph.nodes if node.op == "call_function"))
+        for one in (before, there, back)
+    ]
+
+
 def comparisons(folder: Path) -> dict[str, Any]:
     """Compare single programs."""
     good, wrong = book(BOOK, folder, "good.yaml"), book(WRONG, folder, "wrong.yaml")
@@ -83,7 +119,7 @@ def comparisons(folder: Path) -> dict[str, Any]:
         "table": compared(ADDMM.format(alpha=", alpha=2"), ORIGINAL, []),
         "table, right": compared(ADDMM.format(alpha=""), ORIGINAL, []),
     }
-    return {"found": found}
+    return {"found": found, "exchanged": exchanged()}
 
 
 def campaign(folder: Path) -> dict[str, Any]:

@@ -62,6 +62,13 @@ def test_operators_of_both_sides_are_named(sample: Any) -> None:
     assert "aten.sub.Tensor -> aten.add.Tensor" in message
 
 
+def test_passes_get_the_operators_of_their_package(sample: Any) -> None:
+    before, there, back = sample["exchanged"]
+    assert re.fullmatch(r"against_toys_[0-9a-f]{10}\.scaled\.default", before)
+    assert there == "against_toys.scaled.number"
+    assert back == before
+
+
 def test_same_seeds_give_the_same_programs(more: Any) -> None:
     assert more["texts"] == more["again"]
     assert more["texts"][:2] == ["# difference\n", "# linear\n"]
