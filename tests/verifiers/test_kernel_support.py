@@ -92,7 +92,7 @@ def test_kernels_for_few_dtypes(function: Any, is_taken: bool) -> None:
     if not is_taken:
         with pytest.raises(ModelError, match="EK360") as caught:
             edge.to_executorch(config)
-        assert caught.value.diagnostics[0].expected.startswith("common_dtypes(")
+        assert "common_dtypes(" in str(caught.value.diagnostics[0].expected)
         # The official runtime does not take it either.
         config = ExecutorchBackendConfig(optimization_level=0, target=None)
     data = edge.to_executorch(config).buffer
