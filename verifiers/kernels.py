@@ -332,6 +332,11 @@ def integral(fact: Fact) -> bool:
     return isinstance(_known(fact), int)
 
 
+def common_dtypes(*facts: Fact) -> bool:
+    """Whether tensors have dtypes that most kernels take: no narrow floats, and no wide integers without sign."""
+    return all(one.dtype in ALL_DTYPES for one in tensors_in(facts))
+
+
 def dtypes(rules: tuple[str, ...], *facts: Fact) -> bool:
     """Whether dtypes are admitted by one of the rules, `T index; T: floating`, in the order of the arguments."""
     return _dtypes_of(facts) in _admitted(rules)
@@ -381,7 +386,7 @@ CONDITION_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     one.__name__: one
     for one in (
         contiguous, one_layout, same_order, same_shape, fixed, same_dtype, rank, greatest_rank, numel, size, outer,
-        dtype, length, least, greatest, given, flag, integral, dtypes, sampled_dtypes,
+        dtype, length, least, greatest, given, flag, integral, common_dtypes, dtypes, sampled_dtypes,
     )
 }  # fmt: skip
 """What conditions may call."""

@@ -24,6 +24,7 @@ DTYPES = {
     for dtype in (
         torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32,
         torch.float64, torch.bool, torch.bfloat16, torch.uint16, torch.uint32, torch.uint64,
+        torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz,
     )
 }  # fmt: skip
 

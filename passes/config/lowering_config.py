@@ -115,7 +115,8 @@ class ExecutorchBackendConfig:
             writes in place, where the target has a kernel for it, or by a kernel that may overwrite what it reads.
         optimization_level: 0: lower the program as it is; 1: without any change of results; 2: within the tolerances
             that rules declare, for the target.
-        optimize_for: `speed`, or `size`: no larger arena than without optimization.
+        optimize_for: `speed`, or `size`: no larger arena than without optimization, and no rewrite for speed that makes
+            more calls than it replaces.
         arena_limit: Most bytes that planned memory may take in a method; what gains time costs memory only up to here.
             None: at level 2, for speed, at most twice what level 1 takes.
         target: Description of the target, or the name of a shipped one or of a file. Calls that its kernels do not

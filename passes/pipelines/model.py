@@ -167,6 +167,10 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
         "known-estimates": Setting(
             None, "what such rules were found to gain where the same program was rewritten before"
         ),
+        "adds-calls": Setting(
+            True,
+            "such rules may make more calls than they replace; not if `ExecutorchBackendConfig.optimize_for` is `size`",
+        ),
         "remove-view-copy": Setting(True, "`ExecutorchBackendConfig.remove_view_copy`"),
         "ignore-missing-out-variants": Setting(False, "`ToOutVarPass.ignore_to_out_var_failure`"),
         "out-variant-overrides": Setting(MappingProxyType({}), "out variants by the names of operators"),

@@ -342,6 +342,7 @@ def built_pass(one: ResolvedStage, settings: Mapping[str, Any], source: YamlSour
             target=settings["target"],
             room=settings["scratch-room"],
             estimates=settings["known-estimates"],
+            adds_calls=settings["adds-calls"],
         )
         return ApplyRules(one.engine, options)
     assert one.registered is not None, "a valid pipeline"

@@ -32,10 +32,12 @@ class Estimate:
     Attributes:
         gained_ns: Nanoseconds that every run of the program would take less.
         scratch: Bytes that its calls need at once, results included.
+        more_calls: How many calls it makes beyond those that it replaces; reshapes, which need no kernel, do not count.
     """
 
     gained_ns: float
     scratch: float
+    more_calls: int
 
 
 Estimates = dict[Any, "Estimate | str"]
@@ -66,6 +68,7 @@ class CostChoice:
         target: What calls cost.
         room: Bytes that a rewrite may use at a node; without it there is no limit.
         known: Estimates of earlier runs on the same program, to which new ones are added.
+        adds_calls: Whether a rewrite may make more calls than it replaces: each one takes space in the file.
     """
 
     def __init__(
@@ -74,10 +77,13 @@ class CostChoice:
         target: Target,
         room: Room | None = None,
         known: Estimates | None = None,
+        *,
+        adds_calls: bool = True,
     ) -> None:
         self.application = application
         self.target = target
         self.room = room
+        self.adds_calls = adds_calls
         self._known = {} if known is None else known
 
     def best(self, rules: Sequence[CompiledRule], node: Node) -> Choice | None:
@@ -93,7 +99,7 @@ class CostChoice:
                 if not isinstance(estimate, Estimate) or estimate.gained_ns <= 0:
                     break
                 # Later numbers are for less memory, not for less time.
-                if estimate.scratch <= room:
+                if estimate.scratch <= room and (self.adds_calls or estimate.more_calls <= 0):
                     found.append(Choice(rule, state, tuning, estimate))
                     break
         # Of equals the first one, so that the order of rules and numbers decides.
@@ -114,7 +120,8 @@ class CostChoice:
             spent = sum(map(self.target.cost_of, done.made))
             # A kernel that is missing costs more than anything; one that is missing on both sides decides nothing.
             gained = -math.inf if math.isnan(saved - spent) else saved - spent
-            raise _Measured(Estimate(gained, _scratch(done.made)))
+            more_calls = sum(map(_is_call, done.made)) - sum(_is_call(one) for one in before if one._erased)
+            raise _Measured(Estimate(gained, _scratch(done.made), more_calls))
 
         try:
             self.application.apply(rule, state, tuning=tuning, then=judge)
@@ -161,14 +168,20 @@ def _scratch(made: Sequence[Node]) -> float:
 
 def _base(node: Node, place: Mapping[Node, int]) -> Node:
     """Return the call in whose memory a reshaped result stays."""
-    views = operators_with("views")
     while True:
-        op = getattr(node.target, "_op", node.target)
         source = node.args[0] if node.args else None
-        is_view = op in views and name_of(op) == "aten.view_copy.default"
-        if not is_view or not isinstance(source, Node) or source not in place:
+        if not _is_reshape(node) or not isinstance(source, Node) or source not in place:
             return node
         node = source
+
+
+def _is_call(node: Node) -> bool:
+    return node.op == "call_function" and not _is_reshape(node)
+
+
+def _is_reshape(node: Node) -> bool:
+    op = getattr(node.target, "_op", node.target)
+    return op in operators_with("views") and name_of(op) == "aten.view_copy.default"
 
 
 def _nbytes(node: Node) -> float:

@@ -54,6 +54,7 @@ class RewriteOptions:
         target: What the target has and what it costs; rules that choose by cost need it.
         room: Bytes that a rewrite chosen by cost may need at a node; no limit when absent.
         estimates: What rewrites were found to gain, to be kept between runs on one program and for one target.
+        adds_calls: A rewrite chosen by cost may make more calls than it replaces, which take space in the file.
         is_strict: A result of another dtype or shape is an error; otherwise the rewrite is undone and noted.
         on_application: Called after every application.
         interface: Rules about inputs and outputs may change what the program takes and gives.
@@ -66,6 +67,7 @@ class RewriteOptions:
     target: Target | None = None
     room: Room | None = None
     estimates: Estimates | None = None
+    adds_calls: bool = True
     is_strict: bool = False
     on_application: Callable[[Application], None] | None = None
     interface: bool = False
@@ -236,7 +238,9 @@ class _Run:
         }
         self.costs = None
         if options.target is not None:
-            self.costs = CostChoice(self.application, options.target, options.room, options.estimates)
+            self.costs = CostChoice(
+                self.application, options.target, options.room, options.estimates, adds_calls=options.adds_calls
+            )
         # How many applications that do not shrink the program lie behind a node, and the last of them.
         self.generation: dict[Node, int] = {}
         self.author: dict[Node, tuple[str, Node | None]] = {}

@@ -70,6 +70,37 @@ def test_copies_to_another_layout_lower(layout: torch.memory_format) -> None:
     assert lower(lambda y: y.contiguous() * 2, x)
 
 
+NARROW = torch.float8_e4m3fn
+
+
+@pytest.mark.executorch
+@pytest.mark.parametrize(
+    ("function", "is_taken"),
+    [
+        (lambda x: x.t(), False),
+        (lambda x: x.to(torch.float32), False),
+        (lambda x: torch.cat([x, x]), False),
+        (lambda x: torch.zeros(2, dtype=x.dtype), False),
+        (lambda x: x[1:], True),
+        (lambda x: x[None].expand(3, -1, -1), True),
+    ],
+)
+def test_kernels_for_few_dtypes(function: Any, is_taken: bool) -> None:
+    x = torch.tensor([[0.5, -2.0], [3.0, 448.0]]).to(NARROW)
+    config = ExecutorchBackendConfig(optimization_level=0)
+    edge = to_edge(exported(function, x))
+    if not is_taken:
+        with pytest.raises(ModelError, match="EK360") as caught:
+            edge.to_executorch(config)
+        assert "common_dtypes(" in str(caught.value.diagnostics[0].expected)
+        # The official runtime does not take it either.
+        config = ExecutorchBackendConfig(optimization_level=0, target=None)
+    data = edge.to_executorch(config).buffer
+    with OfficialRuntime() as runtime:
+        run = runtime.run(data, [[x]])
+    assert (run.failure is None) == is_taken
+
+
 def test_a_registry_that_starts_from_nothing_known() -> None:
     target = Target(target=1, name="mine", registry=Registry(base="no_such"))
     with pytest.raises(DiagnosticError, match="no_such"):

@@ -43,6 +43,15 @@ _ROUNDS = 8
 _DEADLY = ("aten::_pdist_forward.out", "aten::_native_batch_norm_legit.no_stats_out")
 # What a run does not show reliably: with tensors in other orders the kernel writes beyond them, and may come back.
 _STATED = {"aten::topk.values": ["contiguous(self, values, indices)"]}
+# Kernels are tried with the dtypes that most of them take. Of these it is known that they take no others, which is what
+# a program with weights in float8 meets first; those that only move bytes, such as `slice_copy`, do.
+_COMMON_DTYPES = {
+    "aten::_to_copy.out": "common_dtypes(self, out)",
+    "aten::cat.out": "common_dtypes(tensors)",
+    "aten::full.out": "common_dtypes(out)",
+    "aten::permute_copy.out": "common_dtypes(self)",
+    "dim_order_ops::_to_dim_order_copy.out": "common_dtypes(self, out)",
+}
 # Starting a worker takes longer than a thousand calls.
 _MOST_CRASHES = 100
 _ATTACKS = 24
@@ -253,7 +262,7 @@ def _write(options: argparse.Namespace) -> None:
     with Kernels() as kernels:
         # Kernels of quantized operators end the process; what they ask is written by hand.
         names = [name for name in kernels.names if not name.startswith("quantized_decomposed::")]
-        registry = {name: list(known.get(name) or ()) for name in names}
+        registry = {name: list(known.get(name) or _common(name)) for name in names}
         for kernel in kernels_under_test(names):
             # Where an argument says the order of the result, results in other orders say nothing about the kernel.
             if kernel.name.startswith("dim_order_ops::"):
@@ -268,9 +277,13 @@ def _write(options: argparse.Namespace) -> None:
             if found is None:
                 print(f"{kernel.name}: takes no sample call", flush=True)
                 continue
-            registry[kernel.name] = [*_dtypes(kernel), *_trusted(kernel, found.conditions)]
+            registry[kernel.name] = [*_common(kernel.name), *_dtypes(kernel), *_trusted(kernel, found.conditions)]
             _report(kernel.name, probe, found, options.verbose)
             options.output.write_text(text_of(registry))
+
+
+def _common(name: str) -> list[str]:
+    return [_COMMON_DTYPES[name]] if name in _COMMON_DTYPES else []
 
 
 def _report(name: str, probe: Probe, found: Inferred, verbose: bool) -> None:

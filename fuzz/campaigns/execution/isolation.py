@@ -32,7 +32,7 @@ def run_isolated(config: str, seeds: Sequence[int]) -> str:
 
     Raises:
         ModelError: What the child says of the configuration.
-        InternalError: EK862, the child dies before its first seed.
+        InternalError: EK862, a new child dies before its first seed, or does not come to it.
     """
     read = CampaignConfig.model_validate_json(config)
     results: list[Result] = []
@@ -42,10 +42,12 @@ def run_isolated(config: str, seeds: Sequence[int]) -> str:
 
 
 def _some(config: str, seeds: Sequence[int], read: CampaignConfig) -> list[Result]:
-    """Return the results of the seeds up to the first that kills the child, and this one's."""
-    child: _Child | None = getattr(_kept, "child", None)
-    if child is None:
-        child = _kept.child = _Child()
+    """Return the results of the seeds up to the first that kills the child, and this one's.
+
+    There are none if the child of the last call has died since, for lack of memory or by another hand.
+    """
+    kept: _Child | None = _kept.child
+    child = _kept.child = kept or _Child()
     is_whole = False
     try:
         results, seen, is_late = child.run(config, seeds, read.seed_seconds)
@@ -54,7 +56,7 @@ def _some(config: str, seeds: Sequence[int], read: CampaignConfig) -> list[Resul
         if not is_whole or child.growth_megabytes > read.growth_megabytes:
             _kept.child = None
             child.close()
-    if is_whole:
+    if is_whole or (kept is not None and seen.seed is None and not is_late):
         return results
     return [*results, _death(seen, child.process.returncode, is_late, read.seed_seconds, child.tail())]
 
@@ -183,12 +185,14 @@ def _take(said: dict[str, Any], seen: _Seen, results: list[Result]) -> _Seen:
 
 def _death(seen: _Seen, code: int, is_late: bool, limit: float, tail: str) -> Result:
     if seen.seed is None:
+        # A child that is late was ended here, so that its exit code says nothing.
+        how = f"it said nothing for {_START_SECONDS:g} s" if is_late else f"exit code {code}"
         raise InternalError(
             Diagnostic(
                 code="EK862",
                 message="a worker process dies before its first seed",
-                notes=(f"exit code {code}", tail or "it wrote nothing to standard error"),
-                hint="examine what it wrote; is there enough memory?",
+                notes=(how, tail or "it wrote nothing to standard error"),
+                hint="examine what it wrote; is there enough memory, and is the machine not too busy?",
             )
         )
     verdict: Verdict = "timed_out" if is_late else "crashed"

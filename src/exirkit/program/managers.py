@@ -257,7 +257,12 @@ class MethodLowering:
             limit = min(limit, planned_nbytes(self._lowered(program)))
         pipeline = Pipeline.shipped("optimize_2")
         widens_weights = for_speed and any(map(widens, program.graph.nodes))
-        settings: dict[str, Any] = {"target": target_of(config), "widen-weights": widens_weights, "known-estimates": {}}
+        settings: dict[str, Any] = {
+            "target": target_of(config),
+            "widen-weights": widens_weights,
+            "known-estimates": {},
+            "adds-calls": for_speed,
+        }
         # What stands before does not depend on the memory that there is.
         simple = pipeline.run(program, settings=settings, stop_before=_KERNELS, progress=self._say).program
         allowed = limit
