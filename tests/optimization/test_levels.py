@@ -109,10 +109,11 @@ def test_a_program_for_size_needs_no_more_memory() -> None:
 
 
 class Heads(torch.nn.Module):
-    """A transposition of blocks, which slices do faster."""
+    """A transposition of blocks, which slices do faster, and something else that needs more memory."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(x).reshape(1, 64, 4, 16).transpose(1, 2) * 2.0
+        wide = torch.relu(x.repeat(1, 16, 1)).sum(1, keepdim=True)
+        return torch.relu(x + wide).reshape(1, 64, 4, 16).transpose(1, 2) * 2.0
 
 
 def test_a_program_for_size_has_no_more_calls() -> None:
