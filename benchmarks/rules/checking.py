@@ -3,8 +3,7 @@
 Usage: python -m benchmarks.rules.checking [BOOK ...] [--trials N] [--slowest N] [--json FILE]
 
 All shipped books when none is named, those of backends included. Everything is searched again: stored witnesses are not
-used. Rules that were rejected are listed. What the rules of a book do to each other is in the sum, as `BOOK: relations`,
-and not in the median.
+used. Rules that were rejected are listed. What rules of a book do to each other is in the sum, and not in the median.
 """
 
 from __future__ import annotations
