@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.patterns import rule_files
@@ -230,7 +231,12 @@ def test_results_that_are_used_twice_are_compared_once(monkeypatch: pytest.Monke
     )
     (doubled,) = parse_book(text, "book.yaml").require_valid().rules
     compared: list[object] = []
-    monkeypatch.setattr(abstract_overlap, "name_of", lambda op: compared.append(op) or name_of(op))
+
+    def noted(op: Any) -> str:
+        compared.append(op)
+        return name_of(op)
+
+    monkeypatch.setattr(abstract_overlap, "name_of", noted)
     assert len(instances_of(RuleTrials(doubled, seed=0))) == 1
     # Twice for each call of each instance: when it is counted, and when it is compared with others.
     assert len(compared) <= 2 * 3 * (steps + 3)
