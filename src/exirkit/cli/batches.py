@@ -119,7 +119,7 @@ def lowered_in_processes(
                     hint = "the system may have had too little memory: lower with fewer --jobs"
                     yield failure_of(CommandError(code="EK792", message=message, hint=hint))
         except BaseException:
-            # Also where nobody asks for the rest.
+            # Also where the caller asks for no more of them.
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
