@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from pydantic import Field, TypeAdapter
@@ -39,14 +39,19 @@ class Work:
     Attributes:
         elements: Elements that are computed or moved: of the result, or of the input where that is reduced.
         macs: Multiplications with addition, for products of matrices and for convolutions.
+        weights: Elements of the right factor of a product of matrices beyond the first 65,536. Kernels bring them into an
+            order of their own, which for few rows costs as much as the product, once a cache does not hold them.
         runs: Pieces of memory that are handled one by one: runs of a copy, rows of a norm, matrices of a batch.
-        is_broadcast: Operands differ in shape, so that elements are found by index arithmetic.
+        broadcast: How operands differ in shape. `dim`: the result has the rank and the sizes of one operand, and the
+            other one repeats along one dim, or along the first of two; leading sizes of one aside. `any`: otherwise,
+            so that elements are found by index arithmetic.
     """
 
     elements: int = 0
     macs: int = 0
+    weights: int = 0
     runs: int = 0
-    is_broadcast: bool = False
+    broadcast: Literal["dim", "any"] | None = None
 
 
 def work_of(node: Node) -> Work | None:
@@ -76,12 +81,14 @@ def work_of(node: Node) -> Work | None:
         elements = max([elements, *map(math.prod, given)])
     call = _Call(arguments, out, given)
     macs = _macs(cost.macs, call)
+    is_pointwise = not macs and cost.runs is None
     window = math.prod(map(int, arguments[cost.window])) if cost.window is not None else 1
     return Work(
         elements=elements * window,
         macs=macs,
+        weights=max(0, math.prod(_right_factor(call)) - _CACHED) if cost.macs == "product" else 0,
         runs=_RUNS[cost.runs](call) if cost.runs is not None else 0,
-        is_broadcast=not macs and cost.runs is None and _is_broadcast(out[0], given),
+        broadcast=_broadcast(out[0], given) if is_pointwise else None,
     )
 
 
@@ -105,20 +112,48 @@ def _sizes(value: torch.Tensor) -> tuple[int, ...] | None:
     return None if any(one is None for one in sizes) else tuple(map(int, sizes))
 
 
-def _is_broadcast(out: tuple[int, ...], given: Sequence[tuple[int, ...]]) -> bool:
-    return len(given) > 1 and any(one != out and math.prod(one) > 1 for one in given)
+def _broadcast(out: tuple[int, ...], given: Sequence[tuple[int, ...]]) -> Literal["dim", "any"] | None:
+    result, shapes = _trimmed(out), [_trimmed(one) for one in given]
+    others = [one for one in shapes if one != result and math.prod(one) > 1]
+    if len(given) < 2 or not others:
+        return None
+    return "dim" if len(given) == 2 and len(others) == 1 and _repeats_one_dim(result, others[0]) else "any"
+
+
+def _trimmed(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a shape without leading sizes of one."""
+    first = next((place for place, size in enumerate(shape) if size != 1), len(shape))
+    return shape[first:]
+
+
+def _repeats_one_dim(out: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    if len(out) == len(other):
+        return sum(one != size for one, size in zip(other, out, strict=True)) == 1
+    return len(out) == 2 and other == out[1:]
 
 
 def _macs(kind: str | None, call: _Call) -> int:
     out, given = call.out[0], call.given
     if kind == "product":
-        # The left factor is behind the summand, where there is one.
-        return math.prod(out) * given[1 if "mat1" in call.arguments else 0][-1]
+        return math.prod(out) * given[_left_factor(call)][-1]
     if kind == "convolution":
         across = math.prod(given[1][1:])
         # A transposed one adds every input into a window of results.
         return math.prod(given[0] if call.arguments.get("transposed") else out) * across
     return 0
+
+
+# Elements of a factor, 256 KiB of float32, that caches of processors hold beside the other one.
+_CACHED = 1 << 16
+
+
+def _left_factor(call: _Call) -> int:
+    """Return the place of the left factor among the inputs: behind the summand, where there is one."""
+    return 1 if "mat1" in call.arguments else 0
+
+
+def _right_factor(call: _Call) -> tuple[int, ...]:
+    return call.given[_left_factor(call) + 1]
 
 
 def _above(shape: Sequence[int], dim: int) -> int:
@@ -180,7 +215,9 @@ class KernelCost(Strict):
         call_ns: Nanoseconds of a call that computes nothing.
         element_ns: Nanoseconds for each element of the result, or of what is reduced.
         broadcast_ns: Instead of `element_ns` where operands differ in shape.
+        dim_broadcast_ns: Instead of `broadcast_ns` where one operand repeats along one dim only.
         mac_ns: Nanoseconds for each multiplication with addition, for products of matrices and convolutions.
+        weight_ns: Nanoseconds for each element of the right factor of a product of matrices beyond the first 65,536.
         run_ns: Nanoseconds for each run of memory, row or matrix that is handled by itself.
         note: Where the figure does not hold.
     """
@@ -188,16 +225,28 @@ class KernelCost(Strict):
     call_ns: float = Field(default=0.0, ge=0)
     element_ns: float = Field(default=0.0, ge=0)
     broadcast_ns: float | None = Field(default=None, ge=0)
+    dim_broadcast_ns: float | None = Field(default=None, ge=0)
     mac_ns: float = Field(default=0.0, ge=0)
+    weight_ns: float = Field(default=0.0, ge=0)
     run_ns: float = Field(default=0.0, ge=0)
     note: str | None = None
 
     def of(self, work: Work) -> float:
         """Return the estimated time of a call in nanoseconds."""
-        each = self.element_ns
-        if work.is_broadcast and self.broadcast_ns is not None:
-            each = self.broadcast_ns
-        return self.call_ns + each * work.elements + self.mac_ns * work.macs + self.run_ns * work.runs
+        return (
+            self.call_ns
+            + self._element_ns(work) * work.elements
+            + self.mac_ns * work.macs
+            + self.weight_ns * work.weights
+            + self.run_ns * work.runs
+        )
+
+    def _element_ns(self, work: Work) -> float:
+        if work.broadcast == "dim" and self.dim_broadcast_ns is not None:
+            return self.dim_broadcast_ns
+        if work.broadcast is not None and self.broadcast_ns is not None:
+            return self.broadcast_ns
+        return self.element_ns
 
 
 class Registry(Strict):

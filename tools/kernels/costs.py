@@ -30,7 +30,7 @@ from exirkit.ir import find_out_variant, underlying
 from exirkit.patterns import Target, Work, name_of, work_of
 from tools.kernels.experiments import Experiment, experiments
 
-FEATURES = ("call_ns", "element_ns", "broadcast_ns", "mac_ns", "run_ns")
+FEATURES = ("call_ns", "element_ns", "broadcast_ns", "dim_broadcast_ns", "mac_ns", "weight_ns", "run_ns")
 # Edge has copies of its own, which the runtime makes in the same way.
 DIM_ORDER = {
     "dim_order_ops._to_dim_order_copy.default": "aten._to_copy.default",
@@ -102,7 +102,7 @@ def measure(experiment: Experiment, rounds: int) -> Iterable[tuple[str, Work, fl
         for node in edge.exported_program().graph.nodes
         if node.op == "call_function" and underlying(node.target) is experiment.operator
     ]
-    executorch = exirkit.ExecutorchBackendConfig(remove_view_copy=False, target=None)
+    executorch = exirkit.ExecutorchBackendConfig(remove_view_copy=False, target=None, optimization_level=0)
     nanoseconds = kernel_times(edge.to_executorch(executorch).buffer, experiment, rounds)
     if len(calls) != 1:
         raise SystemExit(f"{name_of(experiment.operator)}: {len(calls)} calls in its program")
@@ -137,13 +137,7 @@ def kernel_times(buffer: bytes, experiment: Experiment, rounds: int) -> float:
 
 def fitted(times: Sequence[tuple[Work, float]]) -> dict[str, Any]:
     """Return costs of at least zero that explain times, with the least relative error."""
-    rows = torch.tensor(
-        [
-            [1.0, 0.0 if w.is_broadcast else w.elements, w.elements if w.is_broadcast else 0.0, w.macs, w.runs]
-            for w, _ in times
-        ],
-        dtype=torch.float64,
-    )
+    rows = torch.tensor([_counts(work) for work, _ in times], dtype=torch.float64)
     seconds = torch.tensor([time for _, time in times], dtype=torch.float64)
     rows = rows / seconds[:, None]
     used = [index for index in range(len(FEATURES)) if bool(rows[:, index].any())]
@@ -156,7 +150,14 @@ def fitted(times: Sequence[tuple[Work, float]]) -> dict[str, Any]:
             break
         del used[worst]
     costs = {FEATURES[index]: float(f"{float(value):.3g}") for index, value in zip(used, solution, strict=True)}
-    return {key: value for key, value in costs.items() if value or key == "broadcast_ns"} or {"call_ns": 0.0}
+    kept = ("broadcast_ns", "dim_broadcast_ns")
+    return {key: value for key, value in costs.items() if value or key in kept} or {"call_ns": 0.0}
+
+
+def _counts(work: Work) -> list[float]:
+    """Return how often each of `FEATURES` counts."""
+    elements = dict.fromkeys([None, "any", "dim"], 0) | {work.broadcast: work.elements}
+    return [1.0, *map(float, elements.values()), work.macs, work.weights, work.runs]
 
 
 def available() -> list[str]:

@@ -70,9 +70,12 @@ def _pointwise() -> Iterator[Experiment]:
             if len(size) > 2:
                 narrow = (size[1], *[1] * (len(size) - 2))
                 yield Experiment(op, op, (torch.rand(size), torch.rand(narrow)))
+            matrix = torch.rand(size).flatten(0, -2)
+            yield Experiment(op, op, (matrix, torch.rand(size[-1])))
+            yield Experiment(op, op, (matrix, torch.rand(len(matrix), 1)))
     for op in WITH_SCALAR:
         for size in SIZES:
-            yield Experiment(op, lambda x, op=op: op(x, 2.0), (torch.rand(size),))
+            yield Experiment(op, lambda x, op=op: op(x, 2.5), (torch.rand(size),))
     for size in SIZES:
         yield Experiment(ops.clamp.default, lambda x: ops.clamp(x, 0.0, 1.0), (torch.rand(size),))
         condition = torch.rand(size) > 0.5
@@ -140,13 +143,17 @@ def _movers() -> Iterator[Experiment]:
 
 
 def _products() -> Iterator[Experiment]:
-    for m, k, n in ((4, 4, 4), (1, 256, 256), (64, 256, 256), (64, 64, 784), (196, 192, 768), (32, 512, 64), (9, 9, 9)):
+    for m, k, n in (
+        (4, 4, 4), (1, 256, 256), (64, 256, 256), (64, 64, 784), (196, 192, 768), (32, 512, 64), (9, 9, 9),
+        (1, 256, 1024), (1, 512, 512), (1, 768, 3072), (512, 512, 1), (3072, 768, 1), (4, 1024, 256), (16, 256, 512),
+    ):  # fmt: skip
         x, y, b = torch.rand(m, k), torch.rand(k, n), torch.rand(n)
         yield Experiment(ops.mm.default, ops.mm, (x, y))
         yield Experiment(ops.addmm.default, ops.addmm, (b, x, y))
         yield Experiment(ops.linear.default, ops.linear, (x, y.t().contiguous(), b))
     for batch, m, k, n in (
         (1, 64, 576, 784), (4, 64, 64, 64), (8, 64, 32, 64), (96, 1, 9, 784), (512, 1, 9, 49), (1, 24, 96, 1024),
+        (1, 4, 4, 4), (2, 8, 8, 8), (1, 1, 64, 64), (1, 16, 32, 32),
     ):  # fmt: skip
         yield Experiment(ops.bmm.default, ops.bmm, (torch.rand(batch, m, k), torch.rand(batch, k, n)))
 
