@@ -298,7 +298,7 @@ class _Assignment:
         return made
 
     def _parameter(self, name: str, variable: Any) -> SymbolicTensor:
-        dtype = self.path.choose(variable.dtype_options())
+        dtype = self._dtype(variable)
         if variable.of is None:
             sizes = self.path.choose(((), (1,)))
         else:
@@ -369,7 +369,8 @@ class _Assignment:
     def _dtype_value(self, name: str, variable: Any) -> torch.dtype:
         if variable.same_dtype_as is not None:
             return self._dtype_of(variable.same_dtype_as)
-        found: torch.dtype = self.path.choose(tuple(variable.dtype_options()))
+        options = tuple(variable.dtype_options())
+        found: torch.dtype = options[0] if self.scope.is_parametric else self.path.choose(options)
         return found
 
     def _within_dtype(self, name: str, variable: Any) -> Any:

@@ -11,6 +11,7 @@ import z3
 MOST_PATHS = 2000
 """Paths of one assignment that are followed before the prover gives up."""
 
+TOO_MANY_PATHS = f"more than {MOST_PATHS} paths through its conditions"
 _MOST_VALUES = 24
 _EFFORT = 4_000_000
 _GUARD_MILLISECONDS = 120_000
@@ -52,6 +53,7 @@ class Path:
         is_replacement: Whether requirements have to be proved, not assumed.
         was_bounded: Whether a size was enumerated up to the bound.
         is_real: Whether numbers of the rule are real numbers, not doubles.
+        embeds_numbers: Whether integers of the rule meet elements that are integers, so that their order has to be known.
         formulas: What was computed by a formula, or by a sum, that kernels round in their own way.
     """
 
@@ -70,6 +72,7 @@ class Path:
         self.is_real = False
         self.formulas: set[str] = set()
         self.is_assuming = False
+        self.embeds_numbers = False
         self.values: dict[str, list[Any]] = {}
         self.doubles: list[tuple[Any, Any]] = []
 
@@ -155,12 +158,7 @@ class Path:
         Raises:
             UnsupportedError: There may be any number of them.
         """
-        found: list[int] = []
-        solver = new_solver()
-        solver.add(*self._sizes)
-        while len(found) <= _MOST_VALUES and solver.check() == z3.sat:
-            found.append(solver.model().eval(value, model_completion=True).as_long())
-            solver.add(value != found[-1])
+        found = _values_of(self._sizes, value)
         if len(found) > _MOST_VALUES:
             if self.bound is None:
                 raise UnsupportedError("a loop, or an index, over a size that may be anything")
@@ -193,7 +191,7 @@ def explore(run: Callable[[Path], None], *, bound: int | None = None) -> int:
     count = 0
     while pending:
         if count >= MOST_PATHS:
-            raise UnsupportedError(f"more than {MOST_PATHS} paths through its conditions")
+            raise UnsupportedError(TOO_MANY_PATHS)
         count += 1
         path = Path(pending.pop(), bound)
         with contextlib.suppress(InfeasibleError):
@@ -217,6 +215,26 @@ def _unsatisfiable(conditions: list[Any]) -> bool:
             _ANSWERS.clear()
         _ANSWERS[key] = solver.check() == z3.unsat, list(conditions)
     return _ANSWERS[key][0]
+
+
+_VALUES: dict[tuple[int, ...], tuple[tuple[int, ...], list[Any]]] = {}
+"""The values that a term can have under conditions, likewise."""
+
+
+def _values_of(conditions: list[Any], value: Any) -> tuple[int, ...]:
+    """Return the values that an integer can have, in the order in which the solver finds them, or one too many."""
+    key = (*sorted({one.get_id() for one in conditions}), value.get_id())
+    if key not in _VALUES:
+        solver = new_solver()
+        solver.add(*conditions)
+        found: list[int] = []
+        while len(found) <= _MOST_VALUES and solver.check() == z3.sat:
+            found.append(solver.model().eval(value, model_completion=True).as_long())
+            solver.add(value != found[-1])
+        if len(_VALUES) >= _MOST_ANSWERS:
+            _VALUES.clear()
+        _VALUES[key] = tuple(found), [*conditions, value]
+    return _VALUES[key][0]
 
 
 def _has_floats(term: Any) -> bool:
