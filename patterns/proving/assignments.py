@@ -56,12 +56,14 @@ class Scope:
         most_dims: Most dims of a sequence `*S`, of a tensor of any shape, and of `factors`.
         is_parametric: One dtype stands for all: nothing depends on it.
         is_real: Numbers of the rule are real numbers, not doubles.
+        opaque: Parameters of quantized values whose dtype nothing depends on.
         met: What was chosen: lengths by name of the sequence or list.
     """
 
     most_dims: int
     is_parametric: bool = False
     is_real: bool = False
+    opaque: frozenset[str] = frozenset()
     met: dict[str, set[int]] = field(default_factory=dict)
 
     def note(self, name: str, length: int) -> int:
@@ -298,7 +300,7 @@ class _Assignment:
         return made
 
     def _parameter(self, name: str, variable: Any) -> SymbolicTensor:
-        dtype = self._dtype(variable)
+        dtype = variable.dtype_options()[0] if name in self.scope.opaque else self._dtype(variable)
         if variable.of is None:
             sizes = self.path.choose(((), (1,)))
         else:

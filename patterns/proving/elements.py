@@ -27,7 +27,6 @@ _LIMITS = [(-128, 127), (0, 255), (-(1 << 15), (1 << 15) - 1), (0, (1 << 16) - 1
 """Limits of integers, from the narrowest ones, within which their bits are ordered as they are."""
 
 
-
 class Scalar:
     """A float of the rule that is a symbol, or computed from such: a double, or a real number.
 
@@ -265,6 +264,10 @@ class Elements:
             return z3.BitVecVal(int(value), BITS[dtype])
         return number_term(value, is_real=True) if self.is_real else float_value(float(value), sort)
 
+    def least(self, dtype: torch.dtype) -> Any:
+        """Return minus infinity; among real numbers, one of which nothing is known."""
+        return z3.Real("minus_infinity") if self.is_real else self.constant(-math.inf, dtype)
+
     def _of_scalar(self, value: Scalar, dtype: torch.dtype) -> Any:
         sort = self.sort(dtype)
         if dtype not in FLOATS:
@@ -436,9 +439,7 @@ class Elements:
                 return neutral
             if name == "mul" and z3.is_app_of(a, z3.Z3_OP_ITE) and _is_small(a):
                 condition, first, second = a.children()
-                return z3.If(
-                    condition, self.arithmetic(name, first, b, dtype), self.arithmetic(name, second, b, dtype)
-                )
+                return z3.If(condition, self.arithmetic(name, first, b, dtype), self.arithmetic(name, second, b, dtype))
             if name == "mul" and float_of(a) == -1:
                 return z3.fpNeg(b)
             if name == "sub" and _is_zero(b) and not z3.is_true(z3.simplify(z3.fpIsNegative(b))):

@@ -49,9 +49,7 @@ def _bits_of_sign(elements: Elements, a: Any, dtype: torch.dtype) -> Any:
 
 unary("aten.sin.default", reals=lambda ev, a: real_unknown("sin")(ev, a), to_float=True)
 unary("aten.cos.default", reals=lambda ev, a: real_unknown("cos")(ev, a), to_float=True)
-unary(
-    "aten.tan.default", reals=lambda ev, a: real_unknown("sin")(ev, a) / real_unknown("cos")(ev, a), to_float=True
-)
+unary("aten.tan.default", reals=lambda ev, a: real_unknown("sin")(ev, a) / real_unknown("cos")(ev, a), to_float=True)
 unary("aten.asin.default", reals=lambda ev, a: real_unknown("asin")(ev, a), to_float=True)
 unary(
     "aten.acos.default",
@@ -73,11 +71,15 @@ unary(
     "aten.sign.default",
     bits=_bits_of_sign,
     reals=lambda ev, a: _sign(a),
-    integers=lambda ev, a, d: z3.If(
-        ev.less(ev.constant(0, d), a, d), ev.constant(1, d), z3.If(ev.less(a, ev.constant(0, d), d), ~ev.constant(0, d), a)
-    )
-    if d in BITS
-    else a,
+    integers=lambda ev, a, d: (
+        z3.If(
+            ev.less(ev.constant(0, d), a, d),
+            ev.constant(1, d),
+            z3.If(ev.less(a, ev.constant(0, d), d), ~ev.constant(0, d), a),
+        )
+        if d in BITS
+        else a
+    ),
 )
 composed("aten.celu.default", lambda ev, a, alpha: _elu_of(ev, a, alpha, a / alpha))
 composed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,8 +18,10 @@ from exirkit.patterns.proving.tensors import Index, SymbolicTensor, product
 
 def normal_dim(path: Path, dim: Any, rank: int) -> int:
     """Return a dim counted from the front; that there is one is required."""
-    dim = int(dim)
     least = max(1, rank)
+    if isinstance(dim, Number):
+        path.require(z3.And(dim.term >= -least, dim.term < least), f"a dim of {rank}")
+    dim = int(dim)
     path.require(-least <= dim < least, f"a dim {dim} of {rank}")
     return int(dim % least)
 
@@ -324,7 +327,11 @@ def constant_pad(path: Path, self: Any, pad: Sequence[Any], value: Any = 0) -> A
             if not (isinstance(low, int) and low == 0 and isinstance(high, int) and high == 0):
                 inside += [place >= 0, place < integer(size)]
         made = self.at(elements, tuple(found))
-        return z3.If(z3.And(*inside), made, elements.constant(value, self.dtype)) if inside else made
+        if not inside:
+            return made
+        is_least = isinstance(value, float) and value == -math.inf and self.dtype.is_floating_point
+        around = elements.least(self.dtype) if is_least else elements.constant(value, self.dtype)
+        return z3.If(z3.And(*inside), made, around)
 
     return _sized(path, self, sizes, element)
 
@@ -353,7 +360,9 @@ def repeat(path: Path, self: Any, repeats: Sequence[Any]) -> Any:
 def roll(path: Path, self: Any, shifts: Sequence[Any], dims: Sequence[int] = ()) -> Any:
     """Elements moved around dims."""
     if not dims:
-        raise UnsupportedError("a roll of all elements as one dim")
+        path.require(len(shifts) == 1, "one shift for all elements")
+        flat = viewed(path, self, [product(self.shape)])
+        return viewed(path, roll(path, flat, shifts, [0]), self.shape)
     path.require(len(shifts) == len(dims), "a shift for each dim")
     shape = self.shape
     made = [normal_dim(path, dim, len(shape)) for dim in dims]
@@ -481,6 +490,12 @@ def scalar_tensor(path: Path, s: Any, dtype: torch.dtype | None = None, **_: Any
 def full_like(path: Path, self: Any, fill_value: Any, dtype: torch.dtype | None = None, **_: Any) -> Any:
     """A tensor of one value with the sizes of another."""
     return filled(path, self.shape, fill_value, dtype or self.dtype)
+
+
+@meaning("aten.fill.Scalar")
+def fill(path: Path, self: Any, value: Any) -> Any:
+    """A tensor of one value with the sizes and the dtype of another."""
+    return filled(path, self.shape, value, self.dtype)
 
 
 @meaning("aten.zeros_like.default")

@@ -53,7 +53,7 @@ class Path:
         is_replacement: Whether requirements have to be proved, not assumed.
         was_bounded: Whether a size was enumerated up to the bound.
         is_real: Whether numbers of the rule are real numbers, not doubles.
-        embeds_numbers: Whether integers of the rule meet elements that are integers, so that their order has to be known.
+        embeds_numbers: Whether integers of the rule meet elements, so that their order as bits has to be known.
         formulas: What was computed by a formula, or by a sum, that kernels round in their own way.
     """
 

@@ -236,6 +236,8 @@ unary(
     reals=lambda ev, a: a * a,
     integers=lambda ev, a, d: a * a,
 )
+
+
 def floor_of(a: Any) -> Any:
     """Return the largest whole number that is not above a real one."""
     return z3.ToReal(z3.ToInt(a))
@@ -490,7 +492,9 @@ def composed(name: str, build: Callable[..., Any]) -> None:
 
 def _gelu(elements: Elements, a: Any, approximate: str) -> Any:
     if approximate == "tanh":
-        inner = elements.constant(math.sqrt(2 / math.pi), torch.float64) * (a + z3.Q(44715, 1000000) * a * a * a)
+        inner = elements.constant(math.sqrt(2 / math.pi), torch.float64) * (
+            a + elements.constant(0.044715, torch.float64) * a * a * a
+        )
         return z3.Q(1, 2) * a * (1 + real_tanh(elements, z3.simplify(inner, som=True)))
     root = elements.constant(math.sqrt(0.5), torch.float64)
     return z3.Q(1, 2) * a * (1 + real_erf(elements, z3.simplify(a * root, som=True)))

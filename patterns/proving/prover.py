@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import itertools
 import re
@@ -17,7 +18,7 @@ from exirkit.ir import operators_with
 from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape, shapes_of
 from exirkit.patterns.checking.trials.rule_trials import TrialFacts, least_values, open_arguments
 from exirkit.patterns.matching.compiled_rule import CompiledRule
-from exirkit.patterns.proving import functions, movement, pointwise, quantizers, sums, windows
+from exirkit.patterns.proving import functions, movement, planes, pointwise, quantizers, sums, windows
 from exirkit.patterns.proving.assignments import Assigner, Scope
 from exirkit.patterns.proving.elements import BITS, FLOATS, Elements, sizes_equal
 from exirkit.patterns.proving.meanings import MOVERS, POINTWISE, SymbolicBuilder, plain_name
@@ -41,7 +42,7 @@ from exirkit.patterns.types.scalars import DtypeVariable, OperatorVariable
 from exirkit.patterns.types.sizes import BroadcastDim, SequenceDim
 from exirkit.patterns.types.tensors import TensorVariable
 
-__all__ = ["Proof", "functions", "movement", "pointwise", "prove", "quantizers", "sums", "windows"]
+__all__ = ["Proof", "functions", "movement", "planes", "pointwise", "prove", "quantizers", "sums", "windows"]
 
 _RAISED = (RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, AssertionError, AttributeError)
 _EFFORT = {"free": 3_000_000, "bits": 8_000_000, "reals": 8_000_000, "linear": 8_000_000}
@@ -125,6 +126,9 @@ def _proved(rule: CompiledRule, bound: int | None, seconds: float, most_dims: in
     first = _Attempt(rule, is_real=False, **options).proof()
     if first.status != "open" or rule.rule.equiv.mode == "exact" or not _has_floats(rule):
         return first
+    if first.reason == _NO_TIME:
+        # With fewer dims it may be shown bit for bit.
+        return first
     second = _Attempt(rule, is_real=True, **options).proof()
     if second.status != "open":
         return second
@@ -151,15 +155,13 @@ def _has_floats(rule: CompiledRule) -> bool:
 
 
 class _Attempt:
-    def __init__(
-        self, rule: CompiledRule, *, is_real: bool, bound: int | None, seconds: float, most_dims: int
-    ) -> None:
+    def __init__(self, rule: CompiledRule, *, is_real: bool, bound: int | None, seconds: float, most_dims: int) -> None:
         self.rule = rule
         self.is_real = is_real
         self.bound = bound
         self.deadline = time.process_time() + seconds
         self.lifts = lifts_to_all_ranks(rule)
-        self.scope = Scope(most_dims, is_parametric(rule), is_real)
+        self.scope = Scope(most_dims, is_parametric(rule), is_real, opaque_parameters(rule))
         self.assigner = Assigner(rule, self.scope)
         self.compared = 0
         self.axioms: set[str] = set()
@@ -469,7 +471,7 @@ def _speaks_of_each_dim(text: str) -> bool:
 
 
 def _has_one_quantizer(rule: CompiledRule) -> bool:
-    """Whether no law about quantized values can be used that one dtype has, and another one that the rule admits has not.
+    """Whether no law about quantized values can be used that one dtype has, and another one of the rule has not.
 
     Laws speak of integers that were dequantized and are quantized, and of dtypes of 16 bits or fewer.
     """
@@ -478,6 +480,29 @@ def _has_one_quantizer(rule: CompiledRule) -> bool:
         return True
     options = {one for variable in rule.variables.values() for one in _integers_of(variable)}
     return len(met) == 1 and (all(BITS[one] <= 16 for one in options) or all(BITS[one] > 16 for one in options))
+
+
+def opaque_parameters(rule: CompiledRule) -> frozenset[str]:
+    """Return tensors of scales and zero points that are only handed to operators that quantize and dequantize.
+
+    Nothing that is known of these depends on the dtype of the parameters, so that one stands for all.
+    """
+    names = {name for name, one in rule.variables.items() if isinstance(one, ParameterTensor)}
+    texts = [case.replace for case in rule.rule.cases] + [case.when for case in rule.rule.cases if case.when]
+    texts += [guard.text for guard in rule.guards] + ([rule.rule.let] if rule.rule.let else []) + [rule.rule.match]
+    for text in texts:
+        try:
+            tree = ast.parse(text.strip().replace("return *", "return "))
+        except SyntaxError:
+            return frozenset()
+        handed = {
+            id(argument)
+            for call in ast.walk(tree)
+            if isinstance(call, ast.Call) and "quantize_per_" in ast.unparse(call.func)
+            for argument in call.args
+        }
+        names -= {one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and id(one) not in handed}
+    return frozenset(names)
 
 
 def _integers_of(variable: Any) -> list[torch.dtype]:

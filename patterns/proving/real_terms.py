@@ -48,7 +48,9 @@ def quotient(term: Any, divisor: Any) -> Any:
     for one in summands(expanded(term)):
         parts = factors(one)
         at = next((at for at, each in enumerate(parts) if each.eq(divisor)), None)
-        total = total + (multiplied([*parts, inverse(divisor)]) if at is None else multiplied(parts[:at] + parts[at + 1 :]))
+        total = total + (
+            multiplied([*parts, inverse(divisor)]) if at is None else multiplied(parts[:at] + parts[at + 1 :])
+        )
     return expanded(total)
 
 

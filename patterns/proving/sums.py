@@ -38,6 +38,9 @@ def fold(elements: Elements, kind: str, sizes: Sequence[Any], body: Callable[[li
     Two folds of a kind are one value if their sizes are equal and their terms are, at every index. For sums and extrema
     of real numbers the order of the indices does not matter either.
 
+    A fold of the kind `plane` is all that its terms are, each at its place: functions of it are functions of a whole
+    image, and the order of its indices matters.
+
     Args:
         elements: The evaluator.
         kind: `sum`, `amax` ...
@@ -72,7 +75,7 @@ def _by_parts(elements: Elements, kind: str, kept: list[Any], bound: list[Any], 
 
 def _folded(elements: Elements, kind: str, kept: list[Any], bound: list[Any], term: Any) -> Any:
     """Return the fold that is known to be of this term, or a new one; called within its scope."""
-    is_free = elements.is_real or _is_exact(kind)
+    is_free = (elements.is_real or _is_exact(kind)) and not kind.startswith("plane_")
     if is_free:
         kept, bound, term = _merged(elements, kind, kept, bound, term)
     orders = itertools.permutations(range(len(bound))) if is_free else [tuple(range(len(bound)))]
