@@ -165,7 +165,7 @@ class _Assignment:
         if isinstance(expression, Name):
             return self.size(expression.name)
         if isinstance(expression, Measure):
-            value = self.names.get(expression.name)
+            value = self._value_with_sizes(expression.name)
             if value is None:
                 raise UnsupportedError(f"a size of {expression.name}, which comes later")
             sizes = value.shape if isinstance(value, SymbolicTensor) else value
@@ -174,6 +174,12 @@ class _Assignment:
             left, right = self.evaluated(expression.left), self.evaluated(expression.right)
             return _ARITHMETIC[expression.op](left, right)
         raise UnsupportedError("a size that is computed")
+
+    def _value_with_sizes(self, name: str) -> Any:
+        """Return a tensor, or a shape that has a name; None if it comes later."""
+        if name not in self.names and isinstance(self.variables.get(name), DimsVariable):
+            return self._sequence(name)
+        return self.names.get(name)
 
     def _sizes(self, dims: Sequence[Any], suffix: str = "") -> list[Any]:
         found: list[Any] = []
@@ -304,7 +310,7 @@ class _Assignment:
         if variable.of is None:
             sizes = self.path.choose(((), (1,)))
         else:
-            of, at = self.names.get(variable.of), variable.at
+            of, at = self._value_with_sizes(variable.of), variable.at
             if of is None:
                 raise UnsupportedError(f"parameters of {variable.of}, which comes later")
             shape = of.shape if isinstance(of, SymbolicTensor) else of

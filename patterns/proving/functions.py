@@ -1,4 +1,4 @@
-"""Meanings of functions that are defined by others: hyperbolic and inverse ones, logarithms, quotients that are rounded."""
+"""Meanings of functions that are defined by others: hyperbolic and inverse ones, logarithms, rounded quotients."""
 
 from __future__ import annotations
 
