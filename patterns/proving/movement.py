@@ -13,7 +13,7 @@ from exirkit.patterns.proving.elements import sizes_equal
 from exirkit.patterns.proving.meanings import broadcast_index, meaning, register_methods, stand_in
 from exirkit.patterns.proving.paths import Number, Path, UnsupportedError, integer
 from exirkit.patterns.proving.pointwise import to_dtype
-from exirkit.patterns.proving.tensors import Index, SymbolicTensor, product
+from exirkit.patterns.proving.tensors import Index, SymbolicTensor, method, product
 
 
 def normal_dim(path: Path, dim: Any, rank: int) -> int:
@@ -282,6 +282,15 @@ def cat(path: Path, tensors: Sequence[Any], dim: Any = 0) -> Any:
         return result
 
     return _sized(path, tensors[0], sizes, element)
+
+
+@method("cat", "concat", "concatenate")
+def joined_constants(tensors: Sequence[Any], dim: Any = 0) -> Any:
+    """Constants one after another."""
+    known = [one for one in tensors if isinstance(one, SymbolicTensor)]
+    if len(known) != len(tensors):
+        raise UnsupportedError("constants joined with others")
+    return cat(known[0].path, list(tensors), dim)
 
 
 @meaning("aten.stack.default", moves=True)

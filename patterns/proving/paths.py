@@ -91,7 +91,7 @@ class Path:
         if z3.is_true(condition):
             return
         self.conditions.append(condition)
-        if self.has_floats and _has_floats(condition):
+        if self.has_floats and mentions_floats(condition):
             self._of_floats.append(condition)
         else:
             self._sizes.append(condition)
@@ -115,7 +115,7 @@ class Path:
         if z3.is_false(condition):
             return _unsatisfiable(self._sizes)
         # Conditions about floats are left out of what is about sizes: they cost many times as much, and say nothing.
-        known = self.conditions if self.has_floats and _has_floats(condition) else self._sizes
+        known = self.conditions if self.has_floats and mentions_floats(condition) else self._sizes
         return _unsatisfiable([*known, z3.simplify(z3.Not(condition))])
 
     def require(self, condition: Any, what: str) -> None:
@@ -237,7 +237,7 @@ def _values_of(conditions: list[Any], value: Any) -> tuple[int, ...]:
     return _VALUES[key][0]
 
 
-def _has_floats(term: Any) -> bool:
+def mentions_floats(term: Any) -> bool:
     """Whether a term has floats or real numbers in it."""
     pending, seen = [term], set()
     while pending:
@@ -346,6 +346,12 @@ class Number:
         if self.path.decide(self.term == 0):
             raise ZeroDivisionError("division by a size of zero")
         return _scalar(self).into(other)
+
+    def filled(self, sizes: Any, value: Any, dtype: Any) -> Any:
+        """Return a tensor of one value."""
+        from exirkit.patterns.proving.movement import filled
+
+        return filled(self.path, list(sizes), value, dtype)
 
     def is_static(self) -> bool:
         """Return what `static` says: a program may have either."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 import z3
 
 from exirkit.patterns.proving.elements import Elements, Scalar
-from exirkit.patterns.proving.meanings import meaning
-from exirkit.patterns.proving.movement import constant_pad, permuted, viewed
+from exirkit.patterns.proving.meanings import MEANINGS, meaning
+from exirkit.patterns.proving.movement import constant_pad, normal_dim, permuted, viewed
 from exirkit.patterns.proving.paths import Number, Path, UnsupportedError, integer
 from exirkit.patterns.proving.sums import UnknownResult, fold, mean
 from exirkit.patterns.proving.tensors import Index, SymbolicTensor
@@ -278,3 +279,49 @@ def im2col(
         return viewed(path, permuted(path, inner, [0, 1, 3, 5, 2, 4]), sizes).at(elements, index)
 
     return SymbolicTensor.make(path, sizes, self.dtype, element)
+
+
+# Where the largest and the smallest elements are
+
+_SAME_PLACE = "of equal largest, or smallest, elements all operators find the same place"
+
+
+def _placed(path: Path, tensor: Any, at: int, keepdim: bool, name: str) -> SymbolicTensor:
+    """Return places along a dim, as functions of all that is along it."""
+    shape = tensor.shape
+    sizes = [*shape[:at], *([1] if keepdim else []), *shape[at + 1 :]]
+    path.require(integer(shape[at]) > 0, "elements to choose from")
+
+    def element(elements: Elements, index: Index) -> Any:
+        behind = index[at + 1 :] if keepdim else index[at:]
+        row = fold(
+            elements,
+            f"plane_{tensor.dtype}",
+            [shape[at]],
+            lambda bound: tensor.at(elements, (*index[:at], bound[0], *behind)),
+        )
+        elements.axioms.add(_SAME_PLACE)
+        size = integer(shape[at])
+        return elements.function(f"place_of_{name}_{tensor.dtype}", elements.sort(torch.int64), [row, size])
+
+    return SymbolicTensor.make(path, sizes, torch.int64, element)
+
+
+def _search(word: str) -> None:
+    @meaning(f"aten.arg{word}.default")
+    def place(path: Path, self: Any, dim: Any = None, keepdim: bool = False) -> Any:
+        if dim is None or self.dim() == 0:
+            raise UnsupportedError("the place in all elements")
+        return _placed(path, self, normal_dim(path, dim, self.dim()), bool(keepdim), word)
+
+    @meaning(f"aten.{word}.dim")
+    def both(path: Path, self: Any, dim: Any, keepdim: bool = False) -> list[Any]:
+        if self.dim() == 0:
+            raise UnsupportedError("the largest of no dims")
+        at = normal_dim(path, dim, self.dim())
+        values = MEANINGS[f"aten.a{word}.default"](path, self, [at], bool(keepdim))
+        return [values, _placed(path, self, at, bool(keepdim), word)]
+
+
+_search("max")
+_search("min")

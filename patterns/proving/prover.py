@@ -18,7 +18,7 @@ from exirkit.ir import operators_with
 from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape, shapes_of
 from exirkit.patterns.checking.trials.rule_trials import TrialFacts, least_values, open_arguments
 from exirkit.patterns.matching.compiled_rule import CompiledRule
-from exirkit.patterns.proving import functions, movement, planes, pointwise, quantizers, sums, windows
+from exirkit.patterns.proving import distances, functions, movement, planes, pointwise, quantizers, sums, windows
 from exirkit.patterns.proving.assignments import Assigner, Scope
 from exirkit.patterns.proving.elements import BITS, FLOATS, Elements, sizes_equal
 from exirkit.patterns.proving.meanings import MOVERS, POINTWISE, SymbolicBuilder, plain_name
@@ -42,7 +42,18 @@ from exirkit.patterns.types.scalars import DtypeVariable, OperatorVariable
 from exirkit.patterns.types.sizes import BroadcastDim, SequenceDim
 from exirkit.patterns.types.tensors import TensorVariable
 
-__all__ = ["Proof", "functions", "movement", "planes", "pointwise", "prove", "quantizers", "sums", "windows"]
+__all__ = [
+    "Proof",
+    "distances",
+    "functions",
+    "movement",
+    "planes",
+    "pointwise",
+    "prove",
+    "quantizers",
+    "sums",
+    "windows",
+]
 
 _RAISED = (RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, AssertionError, AttributeError)
 _EFFORT = {"free": 3_000_000, "bits": 8_000_000, "reals": 8_000_000, "linear": 8_000_000}
