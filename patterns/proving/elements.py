@@ -224,6 +224,7 @@ class Elements:
         self.steps: dict[int, tuple[Any, Any]] = {}
         self.embedded: list[tuple[Any, Any]] = []
         self.scales: list[Any] = []
+        self.limits: dict[int, tuple[Any, Any, tuple[int, int]]] = {}
         self.exact: dict[int, tuple[Any, Any, torch.dtype]] = {}
 
     @property
@@ -301,11 +302,45 @@ class Elements:
         if limits is not None:
             if not z3.is_int_value(term):
                 self.facts.append(z3.And(made >= limits[0], made <= limits[1]))
+                self.limits[made.get_id()] = made, z3.ToReal(term), limits
             if not self.embedded:
                 self.embedded += [(z3.IntVal(one), z3.BitVecVal(one, _WIDE)) for one in (-128, 0, 127, 255)]
             for other, bits in self.embedded:
                 self.facts.append(z3.And((term <= other) == (made <= bits), (term >= other) == (made >= bits)))
             self.embedded.append((term, made))
+        return made
+
+    def real_of(self, term: Any, *, is_signed: bool) -> Any:
+        """Return the number that bits stand for, as a sum of products where these do not wrap around."""
+        found = self._number(term, is_signed=is_signed)
+        return z3.ToReal(z3.BV2Int(term, is_signed)) if found is None else found[0]
+
+    def _number(self, term: Any, *, is_signed: bool = True) -> tuple[Any, int, int] | None:
+        """Return the number that bits stand for with its limits, or None if something in it may wrap around."""
+        width = term.size()
+        kind = term.decl().kind()
+        known = self.limits.get(term.get_id())
+        if known is not None:
+            return known[1], *known[2]
+        if z3.is_bv_value(term):
+            number = term.as_signed_long() if is_signed else term.as_long()
+            return z3.RealVal(number), number, number
+        if kind in (z3.Z3_OP_SIGN_EXT, z3.Z3_OP_ZERO_EXT):
+            return self._number(term.arg(0), is_signed=kind == z3.Z3_OP_SIGN_EXT)
+        low, high = (-(1 << width - 1), (1 << width - 1) - 1) if is_signed else (0, (1 << width) - 1)
+        if kind == z3.Z3_OP_EXTRACT and term.params()[1] == 0:
+            inner = self._number(term.arg(0))
+            return inner if inner is not None and low <= inner[1] and inner[2] <= high else None
+        if kind not in _OF_BITS:
+            return z3.ToReal(z3.BV2Int(term, is_signed)), low, high
+        parts = [self._number(one) for one in term.children()]
+        made = None
+        for one in parts:
+            if one is None:
+                return None
+            made = one if made is None else _OF_BITS[kind](made, one)
+        if made is None or made[1] < low or made[2] > high:
+            return None
         return made
 
     def widened_integer(self, value: Any, dtype: torch.dtype) -> Any:
@@ -375,7 +410,7 @@ class Elements:
         if source in BITS and target in BITS:
             return self._resized(value, source, BITS[target])
         if source in BITS and self.is_real:
-            return z3.ToReal(z3.BV2Int(value, source not in _UNSIGNED))
+            return self.real_of(value, is_signed=source not in _UNSIGNED)
         if source in BITS:
             # Half floats are made by way of float32, which is exact for 8 and 16 bits only.
             if target in (torch.float16, torch.bfloat16) and BITS[source] > 16:
@@ -479,6 +514,19 @@ def _as_bits(term: Any) -> Any:
     if z3.is_app_of(term, z3.Z3_OP_ITE):
         return z3.If(children[0], _as_bits(children[1]), _as_bits(children[2]))
     return z3.Function("bits_of_integer", z3.IntSort(), z3.BitVecSort(_WIDE))(term)
+
+
+def _product(a: tuple[Any, int, int], b: tuple[Any, int, int]) -> tuple[Any, int, int]:
+    ends = [one * other for one in a[1:] for other in b[1:]]
+    return a[0] * b[0], min(ends), max(ends)
+
+
+_OF_BITS: dict[int, Callable[[Any, Any], tuple[Any, int, int]]] = {
+    z3.Z3_OP_BADD: lambda a, b: (a[0] + b[0], a[1] + b[1], a[2] + b[2]),
+    z3.Z3_OP_BSUB: lambda a, b: (a[0] - b[0], a[1] - b[2], a[2] - b[1]),
+    z3.Z3_OP_BMUL: _product,
+}
+"""Sums and products of numbers with their limits, by the kind of the term of bits."""
 
 
 _REAL: dict[str, Callable[[Any, Any], Any]] = {

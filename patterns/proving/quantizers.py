@@ -99,7 +99,7 @@ def dequantize(
         step = _scale(elements, first, index, at)
         zero = _zero(elements, second, index, at, input.dtype)
         if elements.is_real:
-            return z3.ToReal(z3.BV2Int(number - zero, True)) * step
+            return elements.real_of(number - zero, is_signed=True) * step
         made = elements.function(f"dequantized_{input.dtype}_{target}", elements.sort(target), [number, step, zero])
         if BITS[input.dtype] <= 16 and target == torch.float32:
             _order(elements, made, number, step, zero)
@@ -249,7 +249,7 @@ _EXACTLY: dict[int, Callable[..., Any]] = {
 
 def _nearest(elements: Elements, a: Any) -> Any:
     """Return the integer that is nearest to a real number, with 64 bits; as torch rounds ties, or in another way."""
-    whole = _whole(a)
+    whole = _whole(elements, a)
     if whole is not None:
         return whole
     made = elements.function("nearest", z3.BitVecSort(_WIDE), [a])
@@ -270,16 +270,16 @@ def _nearest(elements: Elements, a: Any) -> Any:
     return made
 
 
-def _whole(term: Any) -> Any:
+def _whole(elements: Elements, term: Any) -> Any:
     """Return, with 64 bits, the integer that a real number is a sum or product of integers for; None if it is not."""
     if z3.is_rational_value(term):
         number = term.as_fraction()
         return z3.BitVecVal(number.numerator, _WIDE) if number.denominator == 1 else None
     if z3.is_app_of(term, z3.Z3_OP_TO_REAL):
-        return _whole_of_integer(term.arg(0))
+        return _whole_of_integer(elements, term)
     if not (z3.is_add(term) or z3.is_mul(term)):
         return None
-    parts = [_whole(one) for one in term.children()]
+    parts = [_whole(elements, one) for one in term.children()]
     if any(one is None for one in parts):
         return None
     made = parts[0]
@@ -288,9 +288,17 @@ def _whole(term: Any) -> Any:
     return made
 
 
-def _whole_of_integer(term: Any) -> Any:
+def _whole_of_integer(elements: Elements, term: Any) -> Any:
+    for bits, number, _ in elements.limits.values():
+        if number.eq(term):
+            return bits
     # The solver writes the number that bits with a sign stand for as a choice between two without one.
-    found = next((one.arg(0) for one in term.children() if z3.is_app_of(one, z3.Z3_OP_BV2INT)), None)
-    if found is None or found.size() != _WIDE or not z3.simplify(z3.BV2Int(found, True)).eq(z3.simplify(term)):
+    inner = term.arg(0)
+    candidates = [inner, *inner.children()]
+    found = next((one.arg(0) for one in candidates if z3.is_app_of(one, z3.Z3_OP_BV2INT)), None)
+    if found is None or found.size() > _WIDE:
         return None
-    return found
+    for is_signed, extend in ((True, z3.SignExt), (False, z3.ZeroExt)):
+        if z3.simplify(z3.BV2Int(found, is_signed)).eq(z3.simplify(inner)):
+            return extend(_WIDE - found.size(), found) if found.size() < _WIDE else found
+    return None
