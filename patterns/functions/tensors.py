@@ -98,7 +98,7 @@ def expand(x: Any, sizes: Sequence[int]) -> torch.Tensor:
 @word()
 def full(sizes: Sequence[int], value: float, dtype: Any = torch.float32) -> torch.Tensor:
     """A constant of one value."""
-    unknown = next((size for size in sizes if hasattr(size, "stand_in")), None)
+    unknown: Any = next((size for size in sizes if hasattr(size, "stand_in")), None)
     if unknown is not None:
         made: torch.Tensor = unknown.filled(sizes, value, dtype_of(dtype))
         return made

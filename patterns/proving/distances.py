@@ -42,12 +42,12 @@ def _distances(path: Path, x1: Any, x2: Any, p: Any) -> Any:
 
 
 @meaning("aten.cdist.default")
-def cdist(path: Path, x1: Any, x2: Any, p: Any = 2.0, compute_mode: Any = None) -> Any:
+def cdist(path: Path, x1: Any, x2: Any, p: Any = 2.0, **_: Any) -> Any:
     """Distances between all pairs of rows."""
     return _distances(path, x1, x2, p)
 
 
 @meaning("aten._cdist_forward.default")
-def cdist_forward(path: Path, x1: Any, x2: Any, p: Any, compute_mode: Any) -> Any:
+def cdist_forward(path: Path, x1: Any, x2: Any, p: Any, **_: Any) -> Any:
     """Likewise."""
     return _distances(path, x1, x2, p)

@@ -68,7 +68,7 @@ def of_planes(
         )
         words, terms = _numbers(elements, options)
         more = [one(elements, index) for one in others]
-        # Dims of one element are no part of the plane's term: its sizes say which dims there are.
+        # The term of a plane leaves out dims of one element: its sizes say which dims there are.
         places = [*(integer(one) for one in shape[front:]), *(integer(one) for one in index[front:])]
         return elements.function(f"{name}|{words}_{tensor.dtype}", plane.sort(), [plane, *terms, *more, *places])
 

@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 import z3
@@ -18,7 +18,17 @@ from exirkit.ir import operators_with
 from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape, shapes_of
 from exirkit.patterns.checking.trials.rule_trials import TrialFacts, least_values, open_arguments
 from exirkit.patterns.matching.compiled_rule import CompiledRule
-from exirkit.patterns.proving import distances, functions, movement, planes, pointwise, quantizers, sums, windows
+from exirkit.patterns.proving import (
+    distances,
+    functions,
+    indexing,
+    movement,
+    planes,
+    pointwise,
+    quantizers,
+    sums,
+    windows,
+)
 from exirkit.patterns.proving.assignments import Assigner, Scope
 from exirkit.patterns.proving.elements import BITS, FLOATS, Elements, sizes_equal
 from exirkit.patterns.proving.meanings import MOVERS, POINTWISE, SymbolicBuilder, plain_name
@@ -46,6 +56,7 @@ __all__ = [
     "Proof",
     "distances",
     "functions",
+    "indexing",
     "movement",
     "planes",
     "pointwise",
@@ -360,7 +371,8 @@ class _Attempt:
         goal = a == b
         if is_linear and z3.is_rational_value(rest := expanded(a - b)) and rest.as_fraction() == 0:
             return self._confirmed(goal, "reals", elements)
-        goals = [("reals" if path.formulas or is_linear else mode, goal)]
+        strongest = cast("Arithmetic", "reals" if path.formulas or is_linear else mode)
+        goals: list[tuple[Arithmetic, Any]] = [(strongest, goal)]
         if mode == "bits" and one.dtype in FLOATS and self.rule.rule.equiv.mode != "exact":
             goals.append(("zeros", z3.Or(a == b, z3.fpEQ(a, b))))
         unsolved: tuple[str, Any] = ("", None)

@@ -116,11 +116,11 @@ class SymbolicTensor(torch.Tensor):
         """Return the same elements with other sizes, which torch would not take if they are symbols."""
         return self._with("reshape", self, sizes[0] if isinstance(sizes[0], list | tuple) else list(sizes))
 
-    def expand(self, *sizes: Any) -> Any:
+    def expand(self, *sizes: Any) -> Any:  # type: ignore[override]
         """Return it broadcast to sizes."""
         return self._with("expand", self, sizes[0] if isinstance(sizes[0], list | tuple) else list(sizes))
 
-    def narrow(self, dim: int, start: Any, length: Any) -> Any:  # type: ignore[override]
+    def narrow(self, dim: int, start: Any, length: Any) -> Any:
         """Return a part of a dim."""
         return self._with("narrow", self, dim, start, length)
 

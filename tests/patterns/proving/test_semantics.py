@@ -13,7 +13,17 @@ import torch
 z3 = pytest.importorskip("z3")
 
 from exirkit.patterns.operators.table import OperatorTable  # noqa: E402
-from exirkit.patterns.proving import functions, movement, planes, pointwise, quantizers, sums, windows  # noqa: E402
+from exirkit.patterns.proving import (  # noqa: E402
+    distances,
+    functions,
+    indexing,
+    movement,
+    planes,
+    pointwise,
+    quantizers,
+    sums,
+    windows,
+)
 from exirkit.patterns.proving.elements import Elements, float_of  # noqa: E402
 from exirkit.patterns.proving.meanings import MEANINGS, SymbolicBuilder  # noqa: E402
 from exirkit.patterns.proving.paths import Number, Path, integer  # noqa: E402
@@ -153,7 +163,7 @@ POINTWISE: list[tuple[Any, ...]] = [
     ("aten.bitwise_right_shift.Tensor", (values(7, dtype=torch.uint8) + 250, SMALL.to(torch.uint8))),
 ]  # fmt: skip
 
-REALS: list[tuple[str, tuple[Any, ...]]] = [
+REALS: list[tuple[Any, ...]] = [
     ("aten.sum.dim_IntList", (values(1, 3), [0])),
     ("aten.mean.dim", (values(3, 1), [1], True)),
     ("aten.hardsigmoid.default", (values(7),)),
@@ -226,13 +236,18 @@ FOLDS: list[tuple[str, tuple[Any, ...]]] = [
 ]  # fmt: skip
 
 
+def magnitude(term: Any) -> float:
+    found = float_of(term)
+    return -math.inf if found is None else found
+
+
 def computed_fold(elements: Elements, kind: str, sizes: Sequence[Any], body: Callable[[list[Any]], Any]) -> Any:
     """What a fold is where sizes are known: the prover only knows which folds are equal."""
     places = itertools.product(*(range(int(str(z3.simplify(integer(one))))) for one in sizes))
     terms = [z3.simplify(body([z3.IntVal(one) for one in place])) for place in places]
     if kind.startswith("amax"):
         # What is padded is below everything.
-        return max(terms, key=lambda one: -math.inf if float_of(one) is None else float_of(one))
+        return max(terms, key=magnitude)
     return z3.simplify(sum(terms, z3.RealVal(0)))
 
 
@@ -331,5 +346,7 @@ def test_digits_of_a_place() -> None:
 
 
 def test_all_meanings_are_registered() -> None:
-    modules = {one.__name__ for one in (functions, movement, planes, pointwise, quantizers, sums, windows)}
+    modules = {
+        one.__name__ for one in (distances, functions, indexing, movement, planes, pointwise, quantizers, sums, windows)
+    }
     assert modules <= {one.__module__ for one in MEANINGS.values()}
