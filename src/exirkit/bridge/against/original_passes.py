@@ -78,7 +78,8 @@ class OriginalPass:
         if isinstance(whole, ExportedProgram):
             return whole
         module = getattr(found, "graph_module", found)
-        return _with_module(mine, module if isinstance(module, GraphModule) else mine.graph_module)
+        made_module = module if isinstance(module, GraphModule) else mine.graph_module
+        return _with_module(mine, made_module, keeps_ranges=self.dialect == "aten")
 
 
 def original_pass(name: str) -> OriginalPass:
@@ -155,10 +156,18 @@ def _takes_program(made: Any) -> bool:
     return bool(parameters) and ("ExportedProgram" in str(parameters[0].annotation) or parameters[0].name in _PROGRAM)
 
 
-def _with_module(program: ExportedProgram, module: GraphModule) -> ExportedProgram:
-    """Return a program with another graph: its inputs and outputs are those of the old one, in their order."""
+def _with_module(program: ExportedProgram, module: GraphModule, *, keeps_ranges: bool) -> ExportedProgram:
+    """Return a program with another graph: its inputs and outputs are those of the old one, in their order.
+
+    Args:
+        program: What the pass was given.
+        module: What it returned.
+        keeps_ranges: The ranges of sizes are those of the program. Passes on what exporters return are followed by
+            another export, and what they note on nodes may belong to another environment of sizes.
+    """
     made = copy.copy(program)
     made._graph_module = module
     made._graph_signature = _get_updated_graph_signature(program.graph_signature, module)
-    made._range_constraints = _get_updated_range_constraints(module)
+    if not keeps_ranges:
+        made._range_constraints = _get_updated_range_constraints(module)
     return made
