@@ -14,7 +14,7 @@ import torch
 from exirkit.bridge import AgainstBench, compared_with_original, port_pass
 from exirkit.bridge.against.comparisons import comparisons_of
 from exirkit.bridge.against.differences import differences
-from exirkit.bridge.against.subjects import GeneratedSubject, with_views
+from exirkit.bridge.against.subjects import GeneratedSubject, as_exported
 from exirkit.bridge.against.target_operators import with_operators_of_books, with_operators_of_package
 from exirkit.bridge.official_edge import officially_lowered
 from exirkit.fuzz import Attachment, CampaignConfig, load_bench, parse_program, program_text
@@ -61,9 +61,9 @@ run("forward", x=dyadic(1))
 """
 COPIES = """program(1)
 
-def forward(x: "f32[2, 3]"):
+def forward(x: "f32[3, 3]"):
     y = aten.t_copy.default(x)
-    z = aten.mul.Tensor(y, y)
+    z = aten.linear.default(y, y, None)
     return z
 
 run("forward", x=dyadic(1))
@@ -132,7 +132,7 @@ def on_what_exporters_return() -> dict[str, Any]:
         "dialects": {one.name: one.originals[0].dialect for one in compared},
         "left out": list(left_out),
         "division": [one.bucket for one in outcome.found],
-        "views": program_text(with_views(parse_program(COPIES))),
+        "exported": program_text(as_exported(parse_program(COPIES))),
     }
 
 

@@ -79,9 +79,9 @@ def test_a_table_says_which_passes_run_on_what_exporters_return(sample: Any) -> 
     assert found["division"] == ["operators differ | ConvertDivToMulPass"]
 
 
-def test_programs_as_exporters_return_them_have_views(sample: Any) -> None:
-    assert "y = aten.t.default(x)" in sample["on aten"]["views"]
-    assert "z = aten.mul.Tensor(y, y)" in sample["on aten"]["views"]
+def test_programs_as_exporters_return_them_have_views_and_no_defaults(sample: Any) -> None:
+    assert "y = aten.t.default(x)" in sample["on aten"]["exported"]
+    assert "z = aten.linear.default(y, y)\n" in sample["on aten"]["exported"]
 
 
 def test_same_seeds_give_the_same_programs(more: Any) -> None:

@@ -137,13 +137,20 @@ def _factory(found: Any, target: str) -> tuple[Callable[[ExportedProgram], Any],
 
 
 def _required(found: Any) -> list[inspect.Parameter]:
-    """Return the parameters that something called has to be given; of what says nothing, one."""
+    """Return the parameters that have to be given, and those for the program; one of what says nothing.
+
+    A class may do without the program where weights are attributes of the module, which they are not here.
+    """
     try:
         parameters = inspect.signature(found).parameters.values()
     except ValueError:
         return [inspect.Parameter("gm", inspect.Parameter.POSITIONAL_ONLY)]
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [one for one in parameters if one.default is one.empty and one.kind not in variable]
+    return [
+        one
+        for one in parameters
+        if one.kind not in variable and (one.default is one.empty or (one.default is None and one.name in _PROGRAM))
+    ]
 
 
 def _takes_program(made: Any) -> bool:

@@ -12,6 +12,7 @@ import torch
 from torch.export import ExportedProgram
 
 from exirkit.fuzz import (
+    Call,
     Examination,
     ExirkitCompiler,
     Failure,
@@ -81,15 +82,13 @@ class GeneratedSubject:
             yield from comparison.failures(method, index, one.outputs, state, self._expectations[method])
 
 
-def with_views(program: Program) -> Program:
-    """Return a program with views in place of copies of views, as exporters write them; as it is where that is wrong.
+def as_exported(program: Program) -> Program:
+    """Return a program with views in place of copies of views, and without last arguments that are defaults.
 
-    Rules are written about the copies, and match both; passes on what exporters return look for the views.
+    So exporters write it, and passes on what they return look for that; rules are written about the copies, and match
+    both. The program is returned as it is where the views would be wrong.
     """
-    methods = tuple(
-        replace(method, steps=tuple(replace(step, op=_view_named(step.op)) for step in method.steps))
-        for method in program.methods
-    )
+    methods = tuple(replace(one, steps=tuple(map(_call_as_exported, one.steps))) for one in program.methods)
     made = replace(program, methods=methods)
     try:
         check_program(made)
@@ -98,12 +97,18 @@ def with_views(program: Program) -> Program:
     return made
 
 
-def _view_named(name: str) -> str:
-    """Return the name of the view whose result an operator copies, or the name itself."""
-    if "_copy." not in name or not name.startswith("aten."):
-        return name
-    view = view_of_copy(operator_named(name))
-    return name if view is None else operator_name(view)
+def _call_as_exported(call: Call) -> Call:
+    if not call.op.startswith("aten."):
+        return call
+    op: Any = operator_named(call.op)
+    args = list(call.args)
+    for argument in reversed(op._schema.arguments[: len(args)]):
+        default = argument.default_value if argument.has_default_value() else ()
+        if type(args[-1]) is not type(default) or args[-1] != default:
+            break
+        args.pop()
+    view = view_of_copy(op)
+    return replace(call, op=call.op if view is None else operator_name(view), args=tuple(args))
 
 
 class RealSubject:
