@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .campaigns import Shown as Shown
     from .campaigns import Store as Store
     from .campaigns import TestedPart as TestedPart
+    from .campaigns import WorkerDiedError as WorkerDiedError
     from .campaigns import attached_path as attached_path
     from .campaigns import dask_executor as dask_executor
     from .campaigns import find_campaign as find_campaign
@@ -113,6 +114,7 @@ if TYPE_CHECKING:
     from .oracles import Failure as Failure
     from .oracles import Verdict as Verdict
     from .oracles import check as check
+    from .programs import Call as Call
     from .programs import Program as Program
     from .programs import build as build
     from .programs import check_program as check_program
@@ -130,9 +132,10 @@ if TYPE_CHECKING:
 # Public names by the subpackage that has them.
 _EXPORTS = {
     "campaigns": "Analysis Attachment Bucket Campaign CampaignConfig CampaignSummary Case Checked FeatureCount Found "
-    "PairCoverage ProcessPool Progress Regression Regressions Shown Store TestedPart attached_path dask_executor "
-    "find_campaign html_page idle_passes load_bench load_object load_parts load_quotas load_reasons pair_coverage "
-    "parse_seeds pattern_features policy_of regressions show summarise left_out thin_pairs untested why_idle",
+    "PairCoverage ProcessPool Progress Regression Regressions Shown Store TestedPart WorkerDiedError attached_path "
+    "dask_executor find_campaign html_page idle_passes load_bench load_object load_parts load_quotas load_reasons "
+    "pair_coverage parse_seeds pattern_features policy_of regressions show summarise left_out thin_pairs untested "
+    "why_idle",
     "campaigns.user_tests": "fuzz_programs",
     "comparison": "ComparedFile LoweringChoices LoweringSteps MeasuredReport MethodComparison MethodGap MethodJudge "
     "NodePlace NotTracedError Official RuntimeDifference Tolerances Traced TracedRuntime ValueGap WrongStep "
@@ -146,7 +149,7 @@ _EXPORTS = {
     "mutants": "MutantResult MutationBenchOptions mutant mutant_table run_mutation_bench",
     "official": "OfficialRuntime official_missing_reason",
     "oracles": "Failure Verdict check",
-    "programs": "Program build check_program inputs_of module_source parse_program program_text tensor_source",
+    "programs": "Call Program build check_program inputs_of module_source parse_program program_text tensor_source",
     "triage": "plain_line reduce skeleton",
     "unchecked_books": "rejected_rules unchecked_book",
 }

@@ -144,7 +144,9 @@ SmallBlob = Annotated[bytes, _bytes_schema(lambda value: bytes(read_blob(value))
 class Table(BaseModel):
     """Base of all tables: unknown fields are rejected, integers must fit their width."""
 
-    model_config = ConfigDict(extra="forbid", revalidate_instances="never", ser_json_inf_nan="strings")
+    model_config = ConfigDict(
+        extra="forbid", revalidate_instances="never", ser_json_inf_nan="strings", defer_build=True
+    )
 
 
 def member_name(value: object) -> str:

@@ -159,6 +159,7 @@ def instances_of(trials: RuleTrials) -> tuple[Instance, ...]:
     Instances with the same calls are merged into one; none at all are found where a rule cannot be tried.
     """
     groups: dict[Any, Instance] = {}
+    numbers: dict[Any, int] = {}
     has_lists = any(isinstance(one, TensorListVariable | PartitionVariable) for one in trials.rule.variables.values())
     enough = (_WANTED_OF_LISTS if has_lists else _WANTED) * len(trials.shapes)
     seen = 0
@@ -167,7 +168,7 @@ def instances_of(trials: RuleTrials) -> tuple[Instance, ...]:
         instance = None if trial is None else _instance(trials, trial)
         if instance is None:
             continue
-        key = (_skeleton(instance.before), _skeleton(instance.after))
+        key = _skeleton((instance.before, instance.after), numbers)
         known = groups.get(key)
         groups[key] = instance if known is None else _merged(known, instance)
         seen += 1
@@ -211,14 +212,35 @@ def _instance(trials: RuleTrials, trial: Trial) -> Instance | None:
     return Instance(trial, old, new, removed, Counter(name_of(call.op) for call in calls_of(new)))
 
 
-def _skeleton(value: Any) -> Any:
-    if isinstance(value, MadeCall):
-        return (name_of(value.op), *(_skeleton(one) for one in value.arguments.values()))
-    if isinstance(value, MadeItem):
-        return (value.index, _skeleton(value.base))
-    if isinstance(value, tuple):
-        return tuple(_skeleton(one) for one in value)
-    return value.name if isinstance(value, Leaf) else type(value).__name__
+def _skeleton(value: Any, numbers: dict[Any, int]) -> Any:
+    """Return what two values have in common if they are made by the same calls of the same leaves.
+
+    Calls are numbered, equal ones alike: a result that is used twice, and made of one that is, as in a recurrent layer
+    by steps, would double what is compared with each step.
+
+    Args:
+        value: Calls, results of calls, leaves, literals, and tuples of those.
+        numbers: Of the calls so far; new ones are added.
+    """
+    known: dict[int, int] = {}
+
+    def number(one: MadeCall | MadeItem) -> int:
+        if id(one) not in known:
+            if isinstance(one, MadeCall):
+                key: tuple[Any, ...] = (name_of(one.op), *map(shown, one.arguments.values()))
+            else:
+                key = (one.index, number(one.base))
+            known[id(one)] = numbers.setdefault(key, len(numbers))
+        return known[id(one)]
+
+    def shown(one: Any) -> Any:
+        if isinstance(one, MadeCall | MadeItem):
+            return number(one)
+        if isinstance(one, tuple):
+            return tuple(map(shown, one))
+        return one.name if isinstance(one, Leaf) else type(one).__name__
+
+    return shown(value)
 
 
 def _merged(one: Instance, other: Instance) -> Instance:

@@ -301,7 +301,11 @@ class Draw:
             widest = max(made.free, key=lambda name: int(made.values[name]), default=None)
             if widest is None or made.values[widest] <= 1:
                 raise UnsolvedError
-            limits[widest] = max(1, math.ceil(made.values[widest] / 2))
+            limit = max(1, math.ceil(made.values[widest] / 2))
+            if limits.get(widest) == limit:
+                # A lower bound holds it up: the same limits give the same sizes, however often they are tried.
+                raise UnsolvedError
+            limits[widest] = limit
         raise UnsolvedError
 
     def _largest(self, cell: Cell, values: Mapping[str, Any]) -> int:

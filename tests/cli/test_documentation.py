@@ -17,7 +17,6 @@ from exirkit.cli.commands import (
     compare,
     demo,
     explain,
-    lower,
     memory,
     migrate,
     new_backend,
@@ -36,11 +35,12 @@ from exirkit.cli.commands.rule.from_trace import RuleTraceReport
 from exirkit.cli.commands.rule.port import RulePortReport
 from exirkit.cli.commands.rule.prove import ProofReport
 from exirkit.cli.errors import FailureReport
+from exirkit.cli.lowering import LowerReport
 from exirkit.cli.program_file import InspectReport
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "command_line.md").read_text()
 DOCUMENTS: dict[str, type | set[str]] = {
-    "lower": lower.LowerReport,
+    "lower": LowerReport,
     "run": run.RunReport,
     "inspect": InspectReport,
     "verify": verify.VerifyReport,

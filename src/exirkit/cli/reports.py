@@ -5,10 +5,10 @@ from exirkit.ir import deprecated_names
 _HOMES = {
     "commands.demo": ("DemoReport",),
     "commands.explain": ("ExplainReport",),
-    "commands.lower": ("LowerReport", "LoweredMethod"),
     "commands.run": ("OutputReport", "RunReport"),
     "commands.verify": ("VerifyReport",),
     "errors": ("FailureReport", "Finding"),
+    "lowering": ("LowerReport", "LoweredMethod"),
     "program_file": ("BytesByKind", "ConstantReport", "InspectReport", "MethodReport", "ValueReport"),
 }
 _RENAMED = {

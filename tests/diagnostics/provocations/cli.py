@@ -14,6 +14,7 @@ from typer.main import get_command
 from exirkit import Diagnostic, ExecutorchBackendConfig, MemoryPlanningPass, generate_memory_trace, to_edge
 from exirkit.cli import mobilenet_v2
 from exirkit.cli.app import app
+from exirkit.cli.batches import BatchEntry, lowered_in_processes
 from exirkit.cli.commands.compare import describe_failure, describe_missing, describe_runtime, describe_step
 from exirkit.cli.commands.demo import run_demo
 from exirkit.cli.commands.devtools.bundle_failure import bundle_failure
@@ -22,9 +23,10 @@ from exirkit.cli.commands.devtools.replay import replay
 from exirkit.cli.commands.explain import code_text
 from exirkit.cli.commands.verify import verify_file
 from exirkit.cli.console import Steps
-from exirkit.cli.errors import CommandError, failure_of
+from exirkit.cli.errors import CommandError, Failure, failure_of
 from exirkit.cli.files import check_writable
 from exirkit.cli.input_files import make_inputs, read_inputs
+from exirkit.cli.lowering import LowerOptions
 from exirkit.cli.model import call_factory, export_methods, load_exported, parse_source
 from exirkit.cli.program_file import chosen_plans
 from exirkit.cli.tracing import tracing_errors
@@ -321,3 +323,13 @@ def kernel_that_is_wrong(_: Path) -> Diagnostic:
 def no_trace(_: Path) -> None:
     with tracing_errors():
         raise NotTracedError("crash: SIGSEGV")
+
+
+@provokes("EK792")
+def model_that_ends_its_process(scratch: Path) -> None:
+    write_models(scratch, "import os\n\n\ndef tiny():\n    os._exit(9)\n")
+    entry = BatchEntry(f"{scratch}/models.py:tiny", scratch / "tiny.pte")
+    (outcome,) = lowered_in_processes([entry], LowerOptions(), jobs=2, libraries=())
+    assert isinstance(outcome, Failure)
+    (finding,) = outcome.report.diagnostics
+    raise CommandError(code=finding.code, message=finding.message, hint=finding.hint)

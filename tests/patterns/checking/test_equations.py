@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from exirkit.patterns import parse_book
-from exirkit.patterns.types.sampling import Sampler
+from exirkit.patterns.types.sampling import Sampler, SamplingError
 
 BOOK = """
 rulebook: 1
@@ -51,3 +51,27 @@ def test_sizes_below_zero_are_not_put_into_a_shape() -> None:
     (rule,) = parse_book(BOOK.format(kind="shape")).require_valid().rules
     sampler, rng = Sampler(rule.variables, gen="t == [N - 2]"), random.Random(0)
     assert all(min(sampler.sample(rng).values["t"], default=0) >= 0 for _ in range(50))
+
+
+def test_sizes_that_a_lower_bound_holds_up_are_not_made_smaller_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (rule,) = parse_book(BOOK.format(kind="shape")).require_valid().rules
+    sampler = Sampler(rule.variables, gen="M >= 100 and N >= 100 and t == [M, N]", max_elements=64)
+    solved, solve = list[object](), sampler.problem.solve
+    tries, once = list[object](), sampler._try
+
+    def counted(*args: Any) -> Any:
+        solved.append(args)
+        return solve(*args)
+
+    def tried(*args: Any) -> Any:
+        tries.append(args)
+        return once(*args)
+
+    monkeypatch.setattr(sampler.problem, "solve", counted)
+    monkeypatch.setattr(sampler, "_try", tried)
+    with pytest.raises(SamplingError):
+        sampler.sample(random.Random(0))
+    # One more than it takes to bring both down to their bounds.
+    assert len(solved) <= 5 * len(tries)

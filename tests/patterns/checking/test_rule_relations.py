@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.patterns import rule_files
 
 from exirkit.patterns import CompiledRule, check_book, parse_book, relations_of, shipped_books
+from exirkit.patterns.checking import abstract_overlap
+from exirkit.patterns.checking.abstract_overlap import instances_of
+from exirkit.patterns.checking.trials.rule_trials import RuleTrials
+from exirkit.patterns.operators.table import name_of
 
 HERE = Path(__file__).parents[1]
 
@@ -211,3 +216,27 @@ def test_the_same_is_said_every_time() -> None:
     rules = rule_files.book("canonicalize").rules
     first, second = relations_of(rules), relations_of(list(reversed(rules)))
     assert first == second
+
+
+# What rules of many steps cost
+
+
+def test_results_that_are_used_twice_are_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = 16
+    lines = "".join(f"    y{at + 1} = aten.add.Tensor(y{at}, y{at})\n" for at in range(steps))
+    text = (
+        'rulebook: 1\nrules:\n- id: doubled\n  vars: {x: "f32 [N]"}\n'
+        f"  match: return aten.mul.Scalar(x, {2.0**steps})\n"
+        f"  replace: |\n    y0 = aten.clone.default(x)\n{lines}    return y{steps}\n"
+    )
+    (doubled,) = parse_book(text, "book.yaml").require_valid().rules
+    compared: list[object] = []
+
+    def noted(op: Any) -> str:
+        compared.append(op)
+        return name_of(op)
+
+    monkeypatch.setattr(abstract_overlap, "name_of", noted)
+    assert len(instances_of(RuleTrials(doubled, seed=0))) == 1
+    # Twice for each call of each instance: when it is counted, and when it is compared with others.
+    assert len(compared) <= 2 * 3 * (steps + 3)

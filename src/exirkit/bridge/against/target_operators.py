@@ -9,8 +9,7 @@ from executorch.exir.dialects._ops import ops as official_ops
 from executorch.exir.dialects.edge._ops import EdgeOpOverload
 from torch.export import ExportedProgram
 
-from exirkit.ir import called_graphs, copy_program
-from exirkit.ir.torch_internals import OpOverload
+from exirkit.ir import OpOverload, called_graphs, copy_program
 from exirkit.patterns import defined_beside, registered_beside
 
 

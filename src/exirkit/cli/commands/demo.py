@@ -10,10 +10,10 @@ from typing import Annotated
 
 import typer
 
-from exirkit.cli.commands.lower import LowerReport, lower_exported, print_lowered
 from exirkit.cli.console import Steps, print_json, print_line, print_table
 from exirkit.cli.errors import INTERNAL_ERROR, CommandError
 from exirkit.cli.files import check_writable
+from exirkit.cli.lowering import LowerReport, lower_exported, print_lowered
 from exirkit.cli.model import export_methods
 from exirkit.cli.options import Json
 from exirkit.cli.root import app
