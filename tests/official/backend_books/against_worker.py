@@ -51,6 +51,15 @@ def forward(x: "{dtype}[2, 3]", y: "{dtype}[2, 3]"):
 
 run("forward", x=dyadic(1, bits=0), y=dyadic(2, bits=0))
 """
+COMPARED = """program(1)
+
+def forward(x: "i32[2, 3]", y: "i32[2, 3]"):
+    z = aten.eq.Tensor(x, y)
+    return z
+
+run("forward", x=dyadic(1, bits=0), y=dyadic(2, bits=0))
+"""
+ASKS_FOR_TOSA = "executorch.backends.arm._passes.cast_int_comparison_inputs_pass:CastIntComparisonInputsPass"
 DIVISION = """program(1)
 
 def forward(x: "f32[2, 3]"):
@@ -151,6 +160,7 @@ def comparisons(folder: Path) -> dict[str, Any]:
         "theirs stops": compared(plain, f"{TOYS}:Stops", [good]),
         "table": compared(ADDMM.format(alpha=", alpha=2"), ORIGINAL, []),
         "table, right": compared(ADDMM.format(alpha=""), ORIGINAL, []),
+        "asks for TOSA": compared(COMPARED, ASKS_FOR_TOSA, []),
     }
     return {"found": found, "exchanged": exchanged(), "on aten": on_what_exporters_return()}
 
