@@ -14,6 +14,7 @@ import torch
 from exirkit.bridge import AgainstBench, compared_with_original, port_pass
 from exirkit.bridge.against.comparisons import comparisons_of
 from exirkit.bridge.against.differences import differences
+from exirkit.bridge.against.original_passes import original_pass
 from exirkit.bridge.against.subjects import GeneratedSubject, as_exported
 from exirkit.bridge.against.target_operators import with_operators_of_books, with_operators_of_package
 from exirkit.bridge.official_edge import officially_lowered
@@ -147,6 +148,8 @@ def on_what_exporters_return() -> dict[str, Any]:
 
 def comparisons(folder: Path) -> dict[str, Any]:
     """Compare single programs."""
+    # Books define operators that modules of the package define as well, and those have to come first.
+    original_pass(ASKS_FOR_TOSA)
     good, wrong = book(BOOK, folder, "good.yaml"), book(WRONG, folder, "wrong.yaml")
     plain = SUBTRACTION.format(dtype="f32", alpha="")
     scaled = SUBTRACTION.format(dtype="f32", alpha=", alpha=2")
