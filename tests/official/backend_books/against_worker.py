@@ -14,6 +14,7 @@ import torch
 from exirkit.bridge import AgainstBench, compared_with_original, port_pass
 from exirkit.bridge.against.comparisons import comparisons_of
 from exirkit.bridge.against.differences import differences
+from exirkit.bridge.against.original_passes import original_pass
 from exirkit.bridge.against.subjects import GeneratedSubject, as_exported
 from exirkit.bridge.against.target_operators import with_operators_of_books, with_operators_of_package
 from exirkit.bridge.official_edge import officially_lowered
@@ -51,6 +52,15 @@ def forward(x: "{dtype}[2, 3]", y: "{dtype}[2, 3]"):
 
 run("forward", x=dyadic(1, bits=0), y=dyadic(2, bits=0))
 """
+COMPARED = """program(1)
+
+def forward(x: "i32[2, 3]", y: "i32[2, 3]"):
+    z = aten.eq.Tensor(x, y)
+    return z
+
+run("forward", x=dyadic(1, bits=0), y=dyadic(2, bits=0))
+"""
+ASKS_FOR_TOSA = "executorch.backends.arm._passes.cast_int_comparison_inputs_pass:CastIntComparisonInputsPass"
 DIVISION = """program(1)
 
 def forward(x: "f32[2, 3]"):
@@ -138,6 +148,8 @@ def on_what_exporters_return() -> dict[str, Any]:
 
 def comparisons(folder: Path) -> dict[str, Any]:
     """Compare single programs."""
+    # Books define operators that modules of the package define as well, and those have to come first.
+    original_pass(ASKS_FOR_TOSA)
     good, wrong = book(BOOK, folder, "good.yaml"), book(WRONG, folder, "wrong.yaml")
     plain = SUBTRACTION.format(dtype="f32", alpha="")
     scaled = SUBTRACTION.format(dtype="f32", alpha=", alpha=2")
@@ -151,6 +163,7 @@ def comparisons(folder: Path) -> dict[str, Any]:
         "theirs stops": compared(plain, f"{TOYS}:Stops", [good]),
         "table": compared(ADDMM.format(alpha=", alpha=2"), ORIGINAL, []),
         "table, right": compared(ADDMM.format(alpha=""), ORIGINAL, []),
+        "asks for TOSA": compared(COMPARED, ASKS_FOR_TOSA, []),
     }
     return {"found": found, "exchanged": exchanged(), "on aten": on_what_exporters_return()}
 

@@ -50,6 +50,7 @@ def more() -> Any:
         ("theirs stops", ["theirs is wrong | Stops | raises IndexError"]),
         ("table", ["theirs is wrong | AddmmToLinearTransform | output beyond-budget"]),
         ("table, right", []),
+        ("asks for TOSA", []),
     ],
 )
 def test_side_is_told(sample: Any, case: str, buckets: list[str]) -> None:

@@ -6,6 +6,7 @@ import copy
 import importlib
 import inspect
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -26,6 +27,9 @@ _MODULE = frozenset({"graph_module", "gm"})
 
 # Kernels of a target's operators for the processor that this runs on, by package.
 _KERNELS = {"executorch.backends.cadence.": "executorch.backends.cadence.aot.ref_implementations"}
+
+# Passes of the Arm backend ask which version of TOSA they lower for, and which extensions it has.
+_ARM, _TOSA = "executorch.backends.arm.", "TOSA-1.0+INT+FP"
 
 Dialect = Literal["edge", "aten"]
 
@@ -69,9 +73,10 @@ class OriginalPass:
         mine = copy_program(program)
         for module in called_graphs(mine.graph_module):
             module.recompile()
-        made = self.factory(mine)
-        given: Any = mine if _takes_program(made) else mine.graph_module
-        found = made(given)
+        with _surroundings(self.target):
+            made = self.factory(mine)
+            given: Any = mine if _takes_program(made) else mine.graph_module
+            found = made(given)
         if isinstance(found, ExportedProgram):
             return found
         whole = getattr(found, "exported_program", None)
@@ -80,6 +85,15 @@ class OriginalPass:
         module = getattr(found, "graph_module", found)
         made_module = module if isinstance(module, GraphModule) else mine.graph_module
         return _with_module(mine, made_module, keeps_ranges=self.dialect == "aten")
+
+
+def _surroundings(target: str) -> AbstractContextManager[Any]:
+    """Return what the pass manager of a package sets up around its passes."""
+    if not target.startswith(_ARM):
+        return nullcontext()
+    tosa = importlib.import_module("executorch.backends.arm.tosa.specification")
+    made: AbstractContextManager[Any] = tosa.TosaLoweringContext(tosa.TosaSpecification.create_from_string(_TOSA))
+    return made
 
 
 def original_pass(name: str) -> OriginalPass:
