@@ -393,10 +393,32 @@ class _Attempt:
         return False, unsolved
 
     def _confirmed(self, goal: Any, strength: Arithmetic, elements: Elements) -> tuple[bool, tuple[str, Any]]:
-        self.digest.update(goal.sexpr().encode())
+        self.digest.update(_equation_text(goal).encode())
         self.strength = max(self.strength, _STRENGTH.index(strength))
         self.axioms |= elements.axioms
         return True, ("", None)
+
+
+def _equation_text(goal: Any) -> str:
+    """Return an equation as text that does not depend on what was proved before.
+
+    The solver orders the parts of conjunctions and disjunctions by when their terms were made first.
+    """
+    text: str = goal.sexpr()
+    if "(or " not in text and "(and " not in text:
+        return text
+    known: dict[int, str] = {}
+
+    def of(term: Any) -> str:
+        if term.get_id() not in known:
+            parts = [of(one) for one in term.children()]
+            if z3.is_or(term) or z3.is_and(term):
+                parts.sort()
+            whole = " ".join([term.decl().sexpr() if z3.is_app(term) else term.sexpr(), *parts])
+            known[term.get_id()] = hashlib.sha256(whole.encode()).hexdigest()
+        return known[term.get_id()]
+
+    return of(goal)
 
 
 def _model(path: Path, condition: Any = None) -> Any:
