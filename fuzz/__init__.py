@@ -114,6 +114,7 @@ if TYPE_CHECKING:
     from .oracles import Failure as Failure
     from .oracles import Verdict as Verdict
     from .oracles import check as check
+    from .programs import Call as Call
     from .programs import Program as Program
     from .programs import build as build
     from .programs import check_program as check_program
@@ -148,7 +149,7 @@ _EXPORTS = {
     "mutants": "MutantResult MutationBenchOptions mutant mutant_table run_mutation_bench",
     "official": "OfficialRuntime official_missing_reason",
     "oracles": "Failure Verdict check",
-    "programs": "Program build check_program inputs_of module_source parse_program program_text tensor_source",
+    "programs": "Call Program build check_program inputs_of module_source parse_program program_text tensor_source",
     "triage": "plain_line reduce skeleton",
     "unchecked_books": "rejected_rules unchecked_book",
 }

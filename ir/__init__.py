@@ -137,6 +137,7 @@ from .inference import no_torch_logs as no_torch_logs
 from .inference import sample_sizes as sample_sizes
 from .inference import sorted_symbols as sorted_symbols
 from .inference import symbols_within as symbols_within
+from .inference import view_of_copy as view_of_copy
 from .inference import with_sizes as with_sizes
 from .mapped_archives import mapped_archive as mapped_archive
 from .operators.catalogue import ALL_DTYPES as ALL_DTYPES

@@ -28,6 +28,7 @@ _SHARE_REGIONS = 0.5
 _SHARE_HANGING_CONSTANTS = 0.3
 _SHARE_WRITTEN_VIEWS = 0.5
 _SHARE_RESHAPED = 0.8
+_SHARE_SHOWN = 0.5
 
 
 def varied(program: ExportedProgram, seed: int) -> ExportedProgram:
@@ -43,7 +44,7 @@ def varied(program: ExportedProgram, seed: int) -> ExportedProgram:
     for change in (_assert_metadata, _assert_truth, _write_in_place, _write_buffers, _make_region, _hang_constants):
         change(changed, draw)
     # Behind the others, whose choices do not depend on these.
-    for change in (_write_views, _reshape_in_place):
+    for change in (_write_views, _reshape_in_place, _write_what_is_shown):
         change(changed, draw)
     graph.lint()
     changed.graph_module.recompile()
@@ -170,6 +171,31 @@ def _write_views(program: ExportedProgram, draw: random.Random) -> None:
                 reader.replace_input_with(node, earlier)
         if not earlier.users:
             graph.erase_node(earlier)
+
+
+def _write_what_is_shown(program: ExportedProgram, draw: random.Random) -> None:
+    """Write a result to a tensor of zeros of which views were taken, and often written, before; read it from these."""
+    graph = program.graph
+    found = [node for node in graph.nodes if _is_fresh(node) and node.users and _is_written_freely(node)]
+    if not found or draw.random() > _SHARE_SHOWN:
+        return
+    node = draw.choice(found)
+    readers = list(node.users)
+    with graph.inserting_before(node.next):
+        base = _viewed(graph, node, aten.zeros_like.default)
+        if not _is_alike(base.meta["val"], node.meta["val"]):
+            graph.erase_node(base)
+            return
+        if draw.random() < 0.5:
+            shown = _viewed(graph, base, aten.alias.default)
+        else:
+            shown = _viewed(graph, _viewed(graph, base, aten.unsqueeze.default, 0), aten.squeeze.dim, 0)
+        if draw.random() < 0.6:
+            # What a view shows after a write to it is known; a write to the base makes it old.
+            _viewed(graph, shown, aten.copy_.default, _viewed(graph, shown, aten.clone.default))
+        _viewed(graph, base, aten.copy_.default, node)
+    for reader in readers:
+        reader.replace_input_with(node, shown if draw.random() < 0.7 else base)
 
 
 def _is_written_freely(node: Node) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from exirkit.ir import underlying
+from exirkit.ir import EdgeOpOverload, underlying
 from exirkit.patterns.operators.arguments import argument_of, behind, canonical_arguments, passing_operators
 from exirkit.patterns.syntax.expressions import compare
 
@@ -29,7 +29,9 @@ def _is_of_product(node: Node) -> bool:
     found: Any = node
     passing = passing_operators()
     while type(found) is Node and found.op == "call_function":
-        key = id(underlying(found.target))
+        target = found.target
+        # Edge programs are full of handles, and this is asked very often.
+        key = id(target._op if type(target) is EdgeOpOverload else underlying(target))
         if key in _PRODUCTS:
             return True
         if key not in passing or not found._args:

@@ -50,10 +50,15 @@ def real(x: Any) -> torch.Tensor:
     return x
 
 
+def _size(size: Any) -> Any:
+    """Return a size as an integer; what stands for one in a proof is left as it is."""
+    return size if hasattr(size, "stand_in") else int(size)
+
+
 @word()
 def reshape(x: Any, sizes: Sequence[int]) -> torch.Tensor:
     """The constant with other sizes."""
-    return real(x).reshape([int(size) for size in sizes])
+    return real(x).reshape([_size(size) for size in sizes])
 
 
 @word()
@@ -84,7 +89,7 @@ def cast(x: Any, dtype: Any) -> torch.Tensor:
 def expand(x: Any, sizes: Sequence[int]) -> torch.Tensor:
     """The constant broadcast to sizes."""
     found = real(x)
-    made = found.expand([int(size) for size in sizes])
+    made = found.expand([_size(size) for size in sizes])
     if made.numel() * made.element_size() > _LARGEST_NBYTES:
         raise ValueError("a constant of more than 16 GiB")
     return made.contiguous()
@@ -93,6 +98,10 @@ def expand(x: Any, sizes: Sequence[int]) -> torch.Tensor:
 @word()
 def full(sizes: Sequence[int], value: float, dtype: Any = torch.float32) -> torch.Tensor:
     """A constant of one value."""
+    unknown: Any = next((size for size in sizes if hasattr(size, "stand_in")), None)
+    if unknown is not None:
+        made: torch.Tensor = unknown.filled(sizes, value, dtype_of(dtype))
+        return made
     count = 1
     for size in sizes:
         count *= int(size)

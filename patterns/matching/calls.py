@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import Node
 
-from exirkit.ir import underlying
+from exirkit.ir import EdgeOpOverload, underlying
 from exirkit.patterns.forms.catalogue import Forms, Reading
 from exirkit.patterns.matching.arguments import (
     compile_argument,
@@ -220,9 +220,11 @@ def compile_call(compiler: PatternCompiler, term: Call, then: Then) -> Matcher:
     taken = _compile_taken(compiler, term, then)
 
     def match(value: Any, state: State) -> bool:
-        if not isinstance(value, Node) or value.op != "call_function":
+        if type(value) is not Node or value.op != "call_function":
             return state.fail(f"{wanted} is expected", value, term)
-        target = underlying(value.target)
+        target = value.target
+        # Edge programs are full of handles, and this is asked very often.
+        target = target._op if type(target) is EdgeOpOverload else underlying(target)
         if (target is op or id(target) in alike) and value not in state.nodes:
             # Most calls that do not match fail here. A trace gets the failures in the order of the pattern instead.
             arguments = canonical_arguments(value)

@@ -17,7 +17,7 @@ from typing import Any
 
 from torch.fx import Node
 
-from exirkit.ir import underlying
+from exirkit.ir import EdgeOpOverload, underlying
 from exirkit.patterns.forms.catalogue import Forms, forms_of
 from exirkit.patterns.forms.composites import FoundComposites
 from exirkit.patterns.forms.readers import Operand, Screen
@@ -259,7 +259,7 @@ class PredicateTree:
         if root.parts:
             possible = root.parts if composites is None else composites.possible(node, passed)
             read = (*read, *(root.parts[key] for key in possible if key in root.parts))
-        if root.path is None and len(trees) == 1 and not root.checked and not read:
+        if root.path is None and not read and not root.checked and trees[-1] is root:
             return root.rules
         found: set[int] = set()
         _ask(trees, {(): node}, found)
@@ -274,13 +274,15 @@ class PredicateTree:
         return sorted(found) if found else ()
 
 
-def _screened(node: Node, root: TreeNode, passed: dict[Screen, bool]) -> Iterator[TreeNode]:
-    """Yield the trees under quick looks that a call passes; what each shows is noted."""
+def _screened(node: Node, root: TreeNode, passed: dict[Screen, bool]) -> list[TreeNode]:
+    """Return the trees under quick looks that a call passes; what each shows is noted."""
+    found = []
     for screen, tree in root.screened:
         if screen not in passed:
             passed[screen] = screen(node)
         if passed[screen]:
-            yield tree
+            found.append(tree)
+    return found
 
 
 def _ask(pending: list[TreeNode], seen: dict[Path, Any], found: set[int]) -> None:
@@ -307,7 +309,8 @@ def _ask(pending: list[TreeNode], seen: dict[Path, Any], found: set[int]) -> Non
             if type(value) is _Several:
                 pending += _following(one, value)
             while type(value) is Node and value.op == "call_function":
-                key = id(underlying(value.target))
+                target = value.target
+                key = id(target._op if type(target) is EdgeOpOverload else underlying(target))
                 if key in one.by_operator:
                     pending.append(one.by_operator[key])
                 # Calls that give back what they were given are looked through.
@@ -327,7 +330,13 @@ def _add_passing(
             continue
         for check in checks:
             if check not in rejected:
-                rejected[check] = check.rejects(seen)
+                # Most checks are about one value, and this is asked very often.
+                path = check.path
+                rejected[check] = (
+                    check.rejects(seen)
+                    if check.others
+                    else check.check.rejects(seen[path] if path in seen else _value_at(path, seen))
+                )
             if rejected[check]:
                 break
         else:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from exirkit.ir import FakeTensor
 from exirkit.patterns.forms.catalogue import Forms
 from exirkit.patterns.functions.words import WORDS
 from exirkit.patterns.matching.arguments import differs, literals_in_place
@@ -49,7 +50,8 @@ class TensorCheck:
     def rejects(self, value: Any) -> bool:
         """Whether a value is certainly not of the type."""
         recorded = value.meta.get("val") if type(value) is Node else None
-        if not isinstance(recorded, torch.Tensor):
+        # Nearly all are fake tensors, and this is asked very often.
+        if type(recorded) is not FakeTensor and not isinstance(recorded, torch.Tensor):
             return False
         if self.dtypes is not None and recorded.dtype not in self.dtypes:
             return True

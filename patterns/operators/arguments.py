@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from exirkit.ir import TensorType, underlying, value_of
+from exirkit.ir import EdgeOpOverload, FakeTensor, TensorType, underlying, value_of
 from exirkit.patterns.operators.table import OperatorTable, Traits, traits_of
 from exirkit.patterns.syntax.expressions import compare
 from exirkit.patterns.syntax.terms import Operator
@@ -219,7 +219,8 @@ def normalized_arguments(node: Node) -> dict[str, Any]:
 
 def argument_of(node: Node, name: str) -> Any:
     """Return one argument of a call as in its view; what is a node is found without making the view."""
-    key, args = id(underlying(node.target)), node._args
+    target, args = node.target, node._args
+    key = id(target._op if type(target) is EdgeOpOverload else underlying(target))
     if key in _PLANS:
         places = _PLANS[key].places
         if name in places and places[name] < len(args) and type(args[places[name]]) is Node:
@@ -514,20 +515,29 @@ _ASSERTS = frozenset({"aten::_assert_tensor_metadata"})
 
 def source_of(node: Node) -> Node | None:
     """Return the value that a call gives back as it is, or None if it may change something."""
-    key = id(underlying(node.target)) if node.op == "call_function" else 0
+    if node.op != "call_function":
+        return None
+    target = node.target
+    # Edge programs are full of handles, and this is asked very often.
+    key = id(target._op if type(target) is EdgeOpOverload else underlying(target))
     source = node._args[0] if key in passing_operators() and node._args else None
-    if type(source) is not Node or not _checks()[key](node):
+    if type(source) is not Node:
+        return None
+    check = _checks()[key]
+    if check is not None and not check(node):
         return None
     old, new = source.meta.get("val"), node.meta.get("val")
-    if not isinstance(old, torch.Tensor) or not isinstance(new, torch.Tensor) or old.dtype != new.dtype:
+    # Nearly all are fake tensors.
+    if type(old) is not FakeTensor and not isinstance(old, torch.Tensor):
         return None
-    return source if _are_equal(old.shape, new.shape) else None
+    if type(new) is not FakeTensor and not isinstance(new, torch.Tensor):
+        return None
+    is_alike = old.dtype == new.dtype and old.ndim == new.ndim
+    return source if is_alike and _are_equal(old.shape, new.shape) else None
 
 
 def _are_equal(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    """Whether sizes are certainly the same."""
-    if len(one) != len(other):
-        return False
+    """Whether sizes, as many of each, are certainly the same."""
     for left, right in zip(one, other, strict=True):
         if type(left) is not int or type(right) is not int:
             return compare("==", list(one), list(other)) is True
@@ -565,16 +575,12 @@ def passing_operators() -> frozenset[int]:
 
 
 @cache
-def _checks() -> dict[int, Callable[[Node], bool]]:
-    """Return by identity of the operator what else must hold; torch keeps its operators alive."""
+def _checks() -> dict[int, Callable[[Node], bool] | None]:
+    """Return by identity of the operator what else must hold, if anything; torch keeps its operators alive."""
     find = OperatorTable().find
-    known: dict[int, Callable[[Node], bool]] = {id(find(name)): _always for name in _COPIES}
+    known: dict[int, Callable[[Node], bool] | None] = {id(find(name)): None for name in _COPIES}
     known.update({id(find(name)): _is_evaluating for name in _WITHOUT_TRAINING})
     return known
-
-
-def _always(node: Node) -> bool:
-    return True
 
 
 def _is_evaluating(node: Node) -> bool:

@@ -56,12 +56,14 @@ class Scope:
         most_dims: Most dims of a sequence `*S`, of a tensor of any shape, and of `factors`.
         is_parametric: One dtype stands for all: nothing depends on it.
         is_real: Numbers of the rule are real numbers, not doubles.
+        opaque: Parameters of quantized values whose dtype nothing depends on.
         met: What was chosen: lengths by name of the sequence or list.
     """
 
     most_dims: int
     is_parametric: bool = False
     is_real: bool = False
+    opaque: frozenset[str] = frozenset()
     met: dict[str, set[int]] = field(default_factory=dict)
 
     def note(self, name: str, length: int) -> int:
@@ -163,7 +165,7 @@ class _Assignment:
         if isinstance(expression, Name):
             return self.size(expression.name)
         if isinstance(expression, Measure):
-            value = self.names.get(expression.name)
+            value = self._value_with_sizes(expression.name)
             if value is None:
                 raise UnsupportedError(f"a size of {expression.name}, which comes later")
             sizes = value.shape if isinstance(value, SymbolicTensor) else value
@@ -172,6 +174,12 @@ class _Assignment:
             left, right = self.evaluated(expression.left), self.evaluated(expression.right)
             return _ARITHMETIC[expression.op](left, right)
         raise UnsupportedError("a size that is computed")
+
+    def _value_with_sizes(self, name: str) -> Any:
+        """Return a tensor, or a shape that has a name; None if it comes later."""
+        if name not in self.names and isinstance(self.variables.get(name), DimsVariable):
+            return self._sequence(name)
+        return self.names.get(name)
 
     def _sizes(self, dims: Sequence[Any], suffix: str = "") -> list[Any]:
         found: list[Any] = []
@@ -298,11 +306,11 @@ class _Assignment:
         return made
 
     def _parameter(self, name: str, variable: Any) -> SymbolicTensor:
-        dtype = self.path.choose(variable.dtype_options())
+        dtype = variable.dtype_options()[0] if name in self.scope.opaque else self._dtype(variable)
         if variable.of is None:
             sizes = self.path.choose(((), (1,)))
         else:
-            of, at = self.names.get(variable.of), variable.at
+            of, at = self._value_with_sizes(variable.of), variable.at
             if of is None:
                 raise UnsupportedError(f"parameters of {variable.of}, which comes later")
             shape = of.shape if isinstance(of, SymbolicTensor) else of
@@ -369,7 +377,8 @@ class _Assignment:
     def _dtype_value(self, name: str, variable: Any) -> torch.dtype:
         if variable.same_dtype_as is not None:
             return self._dtype_of(variable.same_dtype_as)
-        found: torch.dtype = self.path.choose(tuple(variable.dtype_options()))
+        options = tuple(variable.dtype_options())
+        found: torch.dtype = options[0] if self.scope.is_parametric else self.path.choose(options)
         return found
 
     def _within_dtype(self, name: str, variable: Any) -> Any:

@@ -59,13 +59,18 @@ def prove_rules(
 
 
 def certificate_of(
-    rule: CompiledRule, book: LoadedBook, *, bound: int | None = None, seconds: float = SECONDS
+    rule: CompiledRule,
+    book: LoadedBook,
+    *,
+    bound: int | None = None,
+    seconds: float = SECONDS,
+    most_dims: int | None = None,
 ) -> Certificate:
     """Return what is shown of a rule: a proof, values for which torch finds it wrong, or why there is neither."""
     from exirkit.patterns.proving.prover import prove
     from exirkit.patterns.proving.refutation import refuted, tried
 
-    proof = prove(rule, bound=bound, seconds=seconds)
+    proof = prove(rule, bound=bound, seconds=seconds, most_dims=most_dims)
     wrong = refuted(rule, proof.model) if proof.status == "open" else None
     if proof.arithmetic == "reals":
         # Real numbers know nothing of rounding, infinities and NaN: what trials find there refutes the rule.
@@ -81,6 +86,7 @@ def certificate_of(
         axioms=proof.axioms if wrong is None else (),
         paths=proof.paths if wrong is None else 0,
         digest=proof.digest if wrong is None else "",
+        most_dims=proof.most_dims if wrong is None else None,
         reason=(proof.reason if wrong is None else wrong.text or "")[:2000] or None if proof.reason else None,
     )
 
@@ -113,7 +119,7 @@ def _difference(certificate: Certificate, rule: CompiledRule, book: LoadedBook, 
         return "the text of the rule has changed since"
     if certificate.status not in ("proved", "bounded"):
         return None
-    again = certificate_of(rule, book, seconds=seconds)
+    again = certificate_of(rule, book, seconds=seconds, most_dims=certificate.most_dims)
     for what in ("status", "ranks", "arithmetic", "paths", "digest"):
         stored, found = getattr(certificate, what), getattr(again, what)
         if stored != found:

@@ -43,6 +43,7 @@ class Certificate(BaseModel):
         axioms: Laws used beyond those of the solver's theories.
         paths: How many paths were compared.
         digest: Of everything that the solver was asked, and found to be so.
+        most_dims: Most dims of sequences, if there were too many combinations for as many as usual.
         reason: Why it is open, or where it is wrong.
     """
 
@@ -56,6 +57,7 @@ class Certificate(BaseModel):
     axioms: tuple[Annotated[str, Field(max_length=300)], ...] = ()
     paths: Annotated[int, Field(ge=0)] = 0
     digest: Annotated[str, Field(max_length=64)] = ""
+    most_dims: Annotated[int, Field(ge=1)] | None = None
     reason: Annotated[str, Field(max_length=2000)] | None = None
 
     @property

@@ -21,6 +21,10 @@ BITS = {
 _UNSIGNED = {torch.uint8, torch.uint16, torch.uint32, torch.uint64}
 _EVEN = z3.RNE()
 DOUBLE = z3.FPSort(11, 53)
+_WIDE = 64
+_LIMITS = [(-128, 127), (0, 255), (-(1 << 15), (1 << 15) - 1), (0, (1 << 16) - 1), (-(1 << 31), (1 << 31) - 1),
+           (-(1 << 62), 1 << 62)]  # fmt: skip
+"""Limits of integers, from the narrowest ones, within which their bits are ordered as they are."""
 
 
 class Scalar:
@@ -216,6 +220,12 @@ class Elements:
         self.memo: dict[Any, Any] = {}
         self.widened: dict[tuple[int, torch.dtype], tuple[Any, Any]] = {}
         self.rounded: dict[torch.dtype, list[tuple[Any, Any]]] = {}
+        self.dequantized: dict[int, tuple[Any, Any]] = {}
+        self.steps: dict[int, tuple[Any, Any]] = {}
+        self.embedded: list[tuple[Any, Any]] = []
+        self.scales: list[Any] = []
+        self.limits: dict[int, tuple[Any, Any, tuple[int, int]]] = {}
+        self.exact: dict[int, tuple[Any, Any, torch.dtype]] = {}
 
     @property
     def is_real(self) -> bool:
@@ -255,6 +265,10 @@ class Elements:
             return z3.BitVecVal(int(value), BITS[dtype])
         return number_term(value, is_real=True) if self.is_real else float_value(float(value), sort)
 
+    def least(self, dtype: torch.dtype) -> Any:
+        """Return minus infinity; among real numbers, one of which nothing is known."""
+        return z3.Real("minus_infinity") if self.is_real else self.constant(-math.inf, dtype)
+
     def _of_scalar(self, value: Scalar, dtype: torch.dtype) -> Any:
         sort = self.sort(dtype)
         if dtype not in FLOATS:
@@ -264,6 +278,8 @@ class Elements:
     def _of_number(self, value: Number, dtype: torch.dtype) -> Any:
         sort = self.sort(dtype)
         if dtype in BITS:
+            if self.path.embeds_numbers:
+                return z3.simplify(z3.Extract(BITS[dtype] - 1, 0, self.wide_integer(value)))
             return z3.Int2BV(value.term, BITS[dtype])
         if dtype == torch.bool:
             return value.term != 0
@@ -273,6 +289,63 @@ class Elements:
         if self.path.holds(z3.And(value.term >= -limit, value.term <= limit)):
             return self._rounded(double_of(self.path, value), dtype)
         return z3.Function(f"integer_to_{dtype}", z3.IntSort(), sort)(value.term)
+
+    def wide_integer(self, value: Any) -> Any:
+        """Return an integer of the rule with 64 bits, of which is known how it is ordered among the others."""
+        if isinstance(value, bool) or not isinstance(value, int | Number):
+            raise UnsupportedError("a parameter that is not an integer")
+        term = z3.simplify(integer(value))
+        made = _as_bits(term)
+        if any(one.eq(term) for one, _ in self.embedded):
+            return made
+        limits = next((one for one in _LIMITS if self.path.holds(z3.And(term >= one[0], term <= one[1]))), None)
+        if limits is not None:
+            if not z3.is_int_value(term):
+                self.facts.append(z3.And(made >= limits[0], made <= limits[1]))
+                self.limits[made.get_id()] = made, z3.ToReal(term), limits
+            if not self.embedded:
+                self.embedded += [(z3.IntVal(one), z3.BitVecVal(one, _WIDE)) for one in (-128, 0, 127, 255)]
+            for other, bits in self.embedded:
+                self.facts.append(z3.And((term <= other) == (made <= bits), (term >= other) == (made >= bits)))
+            self.embedded.append((term, made))
+        return made
+
+    def real_of(self, term: Any, *, is_signed: bool) -> Any:
+        """Return the number that bits stand for, as a sum of products where these do not wrap around."""
+        found = self._number(term, is_signed=is_signed)
+        return z3.ToReal(z3.BV2Int(term, is_signed)) if found is None else found[0]
+
+    def _number(self, term: Any, *, is_signed: bool = True) -> tuple[Any, int, int] | None:
+        """Return the number that bits stand for with its limits, or None if something in it may wrap around."""
+        width = term.size()
+        kind = term.decl().kind()
+        known = self.limits.get(term.get_id())
+        if known is not None:
+            return known[1], *known[2]
+        if z3.is_bv_value(term):
+            number = term.as_signed_long() if is_signed else term.as_long()
+            return z3.RealVal(number), number, number
+        if kind in (z3.Z3_OP_SIGN_EXT, z3.Z3_OP_ZERO_EXT):
+            return self._number(term.arg(0), is_signed=kind == z3.Z3_OP_SIGN_EXT)
+        low, high = (-(1 << width - 1), (1 << width - 1) - 1) if is_signed else (0, (1 << width) - 1)
+        if kind == z3.Z3_OP_EXTRACT and term.params()[1] == 0:
+            inner = self._number(term.arg(0))
+            return inner if inner is not None and low <= inner[1] and inner[2] <= high else None
+        if kind not in _OF_BITS:
+            return z3.ToReal(z3.BV2Int(term, is_signed)), low, high
+        parts = [self._number(one) for one in term.children()]
+        made = None
+        for one in parts:
+            if one is None:
+                return None
+            made = one if made is None else _OF_BITS[kind](made, one)
+        if made is None or made[1] < low or made[2] > high:
+            return None
+        return made
+
+    def widened_integer(self, value: Any, dtype: torch.dtype) -> Any:
+        """Return an integer element with 64 bits and a sign; 64 bits without one are not meant."""
+        return self._resized(value, dtype, _WIDE)
 
     def _rounded(self, term: Any, dtype: torch.dtype) -> Any:
         """Return a double rounded to a dtype, of which is known that this is monotone and exact for zeros and NaN."""
@@ -337,13 +410,20 @@ class Elements:
         if source in BITS and target in BITS:
             return self._resized(value, source, BITS[target])
         if source in BITS and self.is_real:
-            return z3.ToReal(z3.BV2Int(value, source not in _UNSIGNED))
+            return self.real_of(value, is_signed=source not in _UNSIGNED)
         if source in BITS:
             # Half floats are made by way of float32, which is exact for 8 and 16 bits only.
             if target in (torch.float16, torch.bfloat16) and BITS[source] > 16:
                 return self.function(f"cast_{source}_{target}", sort, [value])
             make = z3.fpUnsignedToFP if source in _UNSIGNED else z3.fpSignedToFP
-            return make(_EVEN, value, sort)
+            made = make(_EVEN, value, sort)
+            if BITS[source] <= FLOATS[target][1]:
+                # Every integer of so few bits is a float of its own.
+                self.exact[made.get_id()] = made, value, source
+            return made
+        whole = self.exact.get(value.get_id())
+        if whole is not None and target in BITS and _includes(target, whole[2]):
+            return self._cast(whole[1], whole[2], target)
         return self.function(f"cast_{source}_{target}", sort, [value])
 
     @staticmethod
@@ -359,6 +439,9 @@ class Elements:
 
     def less(self, a: Any, b: Any, dtype: torch.dtype) -> Any:
         """Return whether one element is below another; NaN never is."""
+        whole = self._whole(a, b)
+        if whole is not None:
+            return self.less(*whole)
         if dtype in FLOATS:
             return a < b if self.is_real else z3.fpLT(a, b)
         if dtype == torch.bool:
@@ -367,7 +450,17 @@ class Elements:
 
     def equal(self, a: Any, b: Any, dtype: torch.dtype) -> Any:
         """Return whether elements are equal as numbers: zeros of both signs are, NaN is not."""
+        whole = self._whole(a, b)
+        if whole is not None:
+            return self.equal(*whole)
         return a == b if self.is_real or dtype not in FLOATS else z3.fpEQ(a, b)
+
+    def _whole(self, a: Any, b: Any) -> tuple[Any, Any, torch.dtype] | None:
+        """Return the integers that two floats were made of exactly, which compare as they do."""
+        one, other = self.exact.get(a.get_id()), self.exact.get(b.get_id())
+        if one is None or other is None or one[2] != other[2]:
+            return None
+        return one[1], other[1], one[2]
 
     def arithmetic(self, name: str, a: Any, b: Any, dtype: torch.dtype) -> Any:
         """Return a sum, difference, product or quotient in a dtype."""
@@ -379,6 +472,11 @@ class Elements:
             neutral = a if _is_one(b) and name in ("mul", "div") else b if _is_one(a) and name == "mul" else None
             if neutral is not None:
                 return neutral
+            if name == "mul" and z3.is_app_of(a, z3.Z3_OP_ITE) and _is_small(a):
+                condition, first, second = a.children()
+                return z3.If(condition, self.arithmetic(name, first, b, dtype), self.arithmetic(name, second, b, dtype))
+            if name == "mul" and float_of(a) == -1:
+                return z3.fpNeg(b)
             if name == "sub" and _is_zero(b) and not z3.is_true(z3.simplify(z3.fpIsNegative(b))):
                 return a
             return _ROUNDED[name](_EVEN, a, b)
@@ -402,6 +500,35 @@ class Elements:
         return self.function(f"{name}_{dtype}", self.sort(dtype), [a, b])
 
 
+def _as_bits(term: Any) -> Any:
+    """Return an integer modulo 2**64: sums and products of integers are those of their bits."""
+    if z3.is_int_value(term):
+        return z3.BitVecVal(term.as_long(), _WIDE)
+    children = term.children()
+    if children and (z3.is_add(term) or z3.is_mul(term) or z3.is_sub(term)):
+        made = _as_bits(children[0])
+        for one in children[1:]:
+            other = _as_bits(one)
+            made = made + other if z3.is_add(term) else made * other if z3.is_mul(term) else made - other
+        return made
+    if z3.is_app_of(term, z3.Z3_OP_ITE):
+        return z3.If(children[0], _as_bits(children[1]), _as_bits(children[2]))
+    return z3.Function("bits_of_integer", z3.IntSort(), z3.BitVecSort(_WIDE))(term)
+
+
+def _product(a: tuple[Any, int, int], b: tuple[Any, int, int]) -> tuple[Any, int, int]:
+    ends = [one * other for one in a[1:] for other in b[1:]]
+    return a[0] * b[0], min(ends), max(ends)
+
+
+_OF_BITS: dict[int, Callable[[Any, Any], tuple[Any, int, int]]] = {
+    z3.Z3_OP_BADD: lambda a, b: (a[0] + b[0], a[1] + b[1], a[2] + b[2]),
+    z3.Z3_OP_BSUB: lambda a, b: (a[0] - b[0], a[1] - b[2], a[2] - b[1]),
+    z3.Z3_OP_BMUL: _product,
+}
+"""Sums and products of numbers with their limits, by the kind of the term of bits."""
+
+
 _REAL: dict[str, Callable[[Any, Any], Any]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
@@ -409,6 +536,19 @@ _REAL: dict[str, Callable[[Any, Any], Any]] = {
     "div": lambda a, b: a / b,
 }
 _ROUNDED = {"add": z3.fpAdd, "sub": z3.fpSub, "mul": z3.fpMul, "div": z3.fpDiv}
+
+
+def _includes(target: torch.dtype, source: torch.dtype) -> bool:
+    """Whether a dtype of integers has all that another one has."""
+    wide, narrow = torch.iinfo(target), torch.iinfo(source)
+    return wide.min <= narrow.min and wide.max >= narrow.max
+
+
+def _is_small(term: Any) -> bool:
+    """Whether a choice is one between 1, -1 and 0, products with which are plain."""
+    if z3.is_app_of(term, z3.Z3_OP_ITE):
+        return all(_is_small(one) for one in term.children()[1:])
+    return float_of(term) in (1, -1, 0)
 
 
 def _is_one(term: Any) -> bool:

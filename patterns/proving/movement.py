@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,18 +13,21 @@ from exirkit.patterns.proving.elements import sizes_equal
 from exirkit.patterns.proving.meanings import broadcast_index, meaning, register_methods, stand_in
 from exirkit.patterns.proving.paths import Number, Path, UnsupportedError, integer
 from exirkit.patterns.proving.pointwise import to_dtype
-from exirkit.patterns.proving.tensors import Index, SymbolicTensor, product
+from exirkit.patterns.proving.tensors import Index, SymbolicTensor, method, product
 
 
 def normal_dim(path: Path, dim: Any, rank: int) -> int:
     """Return a dim counted from the front; that there is one is required."""
-    dim = int(dim)
     least = max(1, rank)
+    if isinstance(dim, Number):
+        path.require(z3.And(dim.term >= -least, dim.term < least), f"a dim of {rank}")
+    dim = int(dim)
     path.require(-least <= dim < least, f"a dim {dim} of {rank}")
     return int(dim % least)
 
 
-def _sized(path: Path, tensor: Any, sizes: Sequence[Any], element: Any) -> SymbolicTensor:
+def sized(path: Path, tensor: Any, sizes: Sequence[Any], element: Any) -> SymbolicTensor:
+    """Return a tensor of the dtype of another, with other sizes and elements."""
     return SymbolicTensor.make(path, sizes, tensor.dtype, element)
 
 
@@ -40,7 +44,7 @@ def permuted(path: Path, tensor: Any, dims: Sequence[int]) -> SymbolicTensor:
             found[dim] = index[at]
         return tensor.at(elements, tuple(found))
 
-    return _sized(path, tensor, [shape[dim] for dim in order], element)
+    return sized(path, tensor, [shape[dim] for dim in order], element)
 
 
 @meaning("aten.permute.default", moves=True)
@@ -170,10 +174,10 @@ def expand(path: Path, self: Any, size: Sequence[Any], **_: Any) -> Any:
             path.require(z3.Or(integer(one) == integer(wanted), integer(one) == 1), "sizes that broadcast")
     for one in sizes:
         path.require(integer(one) >= 0, "sizes that are not negative")
-    return _sized(path, self, sizes, lambda ev, index: self.at(ev, broadcast_index(self, index, sizes)))
+    return sized(path, self, sizes, lambda ev, index: self.at(ev, broadcast_index(self, index, sizes)))
 
 
-def _clamped(value: Any, size: Any) -> Any:
+def clamped_end(value: Any, size: Any) -> Any:
     """Return an end of a slice as torch takes it: counted from the back if negative, and within the dim."""
     place, count = integer(value), integer(size)
     place = z3.If(place < 0, place + count, place)
@@ -187,8 +191,8 @@ def slice_of(path: Path, self: Any, dim: Any = 0, start: Any = None, end: Any = 
     path.require(len(shape) > 0, "a dim")
     at = normal_dim(path, dim, len(shape))
     path.require(integer(step) > 0, "a step that is positive")
-    first = _clamped(0 if start is None else start, shape[at])
-    last = integer(shape[at]) if end is None else _clamped(end, shape[at])
+    first = clamped_end(0 if start is None else start, shape[at])
+    last = integer(shape[at]) if end is None else clamped_end(end, shape[at])
     width = z3.If(last > first, last - first, 0)
     count = z3.simplify(width if isinstance(step, int) and step == 1 else (width + integer(step) - 1) / integer(step))
     sizes = list(shape)
@@ -199,7 +203,7 @@ def slice_of(path: Path, self: Any, dim: Any = 0, start: Any = None, end: Any = 
         found[at] = z3.simplify(first + integer(index[at]) * integer(step))
         return self.at(elements, tuple(found))
 
-    return _sized(path, self, sizes, element)
+    return sized(path, self, sizes, element)
 
 
 def _known_size(path: Path, count: Any, usual: Any) -> Any:
@@ -242,7 +246,7 @@ def select(path: Path, self: Any, dim: Any, index: Any) -> Any:
     def element(elements: Any, index: Index) -> Any:
         return self.at(elements, (*index[:at], place, *index[at:]))
 
-    return _sized(path, self, [*shape[:at], *shape[at + 1 :]], element)
+    return sized(path, self, [*shape[:at], *shape[at + 1 :]], element)
 
 
 @meaning("aten.cat.default", moves=True)
@@ -278,7 +282,16 @@ def cat(path: Path, tensors: Sequence[Any], dim: Any = 0) -> Any:
             result = inner if result is None else z3.If(place < start + integer(one.shape[at]), inner, result)
         return result
 
-    return _sized(path, tensors[0], sizes, element)
+    return sized(path, tensors[0], sizes, element)
+
+
+@method("cat", "concat", "concatenate")
+def joined_constants(tensors: Sequence[Any], dim: Any = 0) -> Any:
+    """Constants one after another."""
+    known = [one for one in tensors if isinstance(one, SymbolicTensor)]
+    if len(known) != len(tensors):
+        raise UnsupportedError("constants joined with others")
+    return cat(known[0].path, list(tensors), dim)
 
 
 @meaning("aten.stack.default", moves=True)
@@ -299,7 +312,7 @@ def flip(path: Path, self: Any, dims: Sequence[int]) -> Any:
         found = [integer(shape[at]) - 1 - one if at in turned else one for at, one in enumerate(index)]
         return self.at(elements, tuple(found))
 
-    return _sized(path, self, shape, element)
+    return sized(path, self, shape, element)
 
 
 @meaning("aten.constant_pad_nd.default", moves=True)
@@ -324,9 +337,13 @@ def constant_pad(path: Path, self: Any, pad: Sequence[Any], value: Any = 0) -> A
             if not (isinstance(low, int) and low == 0 and isinstance(high, int) and high == 0):
                 inside += [place >= 0, place < integer(size)]
         made = self.at(elements, tuple(found))
-        return z3.If(z3.And(*inside), made, elements.constant(value, self.dtype)) if inside else made
+        if not inside:
+            return made
+        is_least = isinstance(value, float) and value == -math.inf and self.dtype.is_floating_point
+        around = elements.least(self.dtype) if is_least else elements.constant(value, self.dtype)
+        return z3.If(z3.And(*inside), made, around)
 
-    return _sized(path, self, sizes, element)
+    return sized(path, self, sizes, element)
 
 
 @meaning("aten.repeat.default", moves=True)
@@ -346,14 +363,16 @@ def repeat(path: Path, self: Any, repeats: Sequence[Any]) -> Any:
             found.append(place if isinstance(count, int) and count == 1 else place % integer(size))
         return self.at(elements, tuple(found))
 
-    return _sized(path, self, sizes, element)
+    return sized(path, self, sizes, element)
 
 
 @meaning("aten.roll.default", moves=True)
 def roll(path: Path, self: Any, shifts: Sequence[Any], dims: Sequence[int] = ()) -> Any:
     """Elements moved around dims."""
     if not dims:
-        raise UnsupportedError("a roll of all elements as one dim")
+        path.require(len(shifts) == 1, "one shift for all elements")
+        flat = viewed(path, self, [product(self.shape)])
+        return viewed(path, roll(path, flat, shifts, [0]), self.shape)
     path.require(len(shifts) == len(dims), "a shift for each dim")
     shape = self.shape
     made = [normal_dim(path, dim, len(shape)) for dim in dims]
@@ -364,7 +383,7 @@ def roll(path: Path, self: Any, shifts: Sequence[Any], dims: Sequence[int] = ())
             found[dim] = (found[dim] - integer(shift)) % integer(shape[dim])
         return self.at(elements, tuple(found))
 
-    return _sized(path, self, shape, element)
+    return sized(path, self, shape, element)
 
 
 @meaning("aten.split_with_sizes.default", moves=True)
@@ -390,7 +409,7 @@ def _part(path: Path, tensor: Any, at: int, start: Any, size: Any) -> SymbolicTe
     def element(elements: Any, index: Index) -> Any:
         return tensor.at(elements, (*index[:at], z3.simplify(integer(index[at]) + integer(start)), *index[at + 1 :]))
 
-    return _sized(path, tensor, sizes, element)
+    return sized(path, tensor, sizes, element)
 
 
 @meaning("aten.split.Tensor", moves=True)
@@ -483,6 +502,12 @@ def full_like(path: Path, self: Any, fill_value: Any, dtype: torch.dtype | None 
     return filled(path, self.shape, fill_value, dtype or self.dtype)
 
 
+@meaning("aten.fill.Scalar")
+def fill(path: Path, self: Any, value: Any) -> Any:
+    """A tensor of one value with the sizes and the dtype of another."""
+    return filled(path, self.shape, value, self.dtype)
+
+
 @meaning("aten.zeros_like.default")
 def zeros_like(path: Path, self: Any, dtype: torch.dtype | None = None, **_: Any) -> Any:
     """Zeros with the sizes of another tensor."""
@@ -493,76 +518,6 @@ def zeros_like(path: Path, self: Any, dtype: torch.dtype | None = None, **_: Any
 def ones_like(path: Path, self: Any, dtype: torch.dtype | None = None, **_: Any) -> Any:
     """Ones with the sizes of another tensor."""
     return filled(path, self.shape, 1, dtype or self.dtype)
-
-
-def _indexed(path: Path, tensor: Any, at: int, places: Any) -> SymbolicTensor:
-    """Return the rows of a tensor along a dim, at places that are a tensor of integers within it."""
-    shape, inner = tensor.shape, places.shape
-
-    def element(elements: Any, index: Index) -> Any:
-        place = places.at(elements, tuple(index[at : at + len(inner)]))
-        number = z3.BV2Int(place, True)
-        return tensor.at(elements, (*index[:at], number, *index[at + len(inner) :]))
-
-    return _sized(path, tensor, [*shape[:at], *inner, *shape[at + 1 :]], element)
-
-
-@meaning("aten.index_select.default", moves=True)
-def index_select(path: Path, self: Any, dim: Any, index: Any) -> Any:
-    """Rows along a dim."""
-    if self.dim() == 0 or index.dim() != 1:
-        raise UnsupportedError("index_select without dims")
-    return _indexed(path, self, normal_dim(path, dim, self.dim()), index)
-
-
-@meaning("aten.embedding.default", moves=True)
-def embedding(path: Path, weight: Any, indices: Any, **_: Any) -> Any:
-    """Rows of a matrix."""
-    return _indexed(path, weight, 0, indices)
-
-
-def _scattered(path: Path, tensor: Any, source: Any, at: int, is_inside: Any, place: Any, *, drops: bool) -> Any:
-    def element(elements: Any, index: Index) -> Any:
-        own = integer(index[at])
-        inner = (*index[:at], *(() if drops else (place(own),)), *index[at + 1 :])
-        return z3.If(is_inside(own), source.at(elements, inner), tensor.at(elements, index))
-
-    return _sized(path, tensor, tensor.shape, element)
-
-
-@meaning("aten.select_scatter.default", moves=True)
-def select_scatter(path: Path, self: Any, src: Any, dim: Any, index: Any) -> Any:
-    """One index of a dim replaced."""
-    if src.dtype != self.dtype:
-        raise UnsupportedError("a scatter of another dtype")
-    at = normal_dim(path, dim, self.dim())
-    size, place = integer(self.shape[at]), integer(index)
-    path.require(z3.And(-size <= place, place < size), "an index of the dim")
-    place = z3.If(place < 0, place + size, place)
-    for one, other in zip(src.shape, [*self.shape[:at], *self.shape[at + 1 :]], strict=True):
-        path.require(integer(one) == integer(other), "a source of the size of the part")
-    return _scattered(path, self, src, at, lambda own: own == place, None, drops=True)
-
-
-@meaning("aten.slice_scatter.default", moves=True)
-def slice_scatter(
-    path: Path, self: Any, src: Any, dim: Any = 0, start: Any = None, end: Any = None, step: Any = 1
-) -> Any:
-    """A part of a dim replaced."""
-    if src.dtype != self.dtype:
-        raise UnsupportedError("a scatter of another dtype")
-    at = normal_dim(path, dim, self.dim())
-    part = slice_of(path, self, at, start, end, step)
-    for one, other in zip(src.shape, part.shape, strict=True):
-        path.require(integer(one) == integer(other), "a source of the size of the part")
-    first = _clamped(0 if start is None else start, self.shape[at])
-    last = integer(self.shape[at]) if end is None else _clamped(end, self.shape[at])
-    each = integer(step)
-    return _scattered(
-        path, self, src, at,
-        lambda own: z3.And(own >= first, own < last, (own - first) % each == 0), lambda own: (own - first) / each,
-        drops=False,
-    )  # fmt: skip
 
 
 @meaning("aten.pixel_shuffle.default", moves=True)

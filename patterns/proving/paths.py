@@ -11,6 +11,7 @@ import z3
 MOST_PATHS = 2000
 """Paths of one assignment that are followed before the prover gives up."""
 
+TOO_MANY_PATHS = f"more than {MOST_PATHS} paths through its conditions"
 _MOST_VALUES = 24
 _EFFORT = 4_000_000
 _GUARD_MILLISECONDS = 120_000
@@ -52,6 +53,7 @@ class Path:
         is_replacement: Whether requirements have to be proved, not assumed.
         was_bounded: Whether a size was enumerated up to the bound.
         is_real: Whether numbers of the rule are real numbers, not doubles.
+        embeds_numbers: Whether integers of the rule meet elements, so that their order as bits has to be known.
         formulas: What was computed by a formula, or by a sum, that kernels round in their own way.
     """
 
@@ -70,6 +72,7 @@ class Path:
         self.is_real = False
         self.formulas: set[str] = set()
         self.is_assuming = False
+        self.embeds_numbers = False
         self.values: dict[str, list[Any]] = {}
         self.doubles: list[tuple[Any, Any]] = []
 
@@ -88,7 +91,7 @@ class Path:
         if z3.is_true(condition):
             return
         self.conditions.append(condition)
-        if self.has_floats and _has_floats(condition):
+        if self.has_floats and mentions_floats(condition):
             self._of_floats.append(condition)
         else:
             self._sizes.append(condition)
@@ -112,7 +115,7 @@ class Path:
         if z3.is_false(condition):
             return _unsatisfiable(self._sizes)
         # Conditions about floats are left out of what is about sizes: they cost many times as much, and say nothing.
-        known = self.conditions if self.has_floats and _has_floats(condition) else self._sizes
+        known = self.conditions if self.has_floats and mentions_floats(condition) else self._sizes
         return _unsatisfiable([*known, z3.simplify(z3.Not(condition))])
 
     def require(self, condition: Any, what: str) -> None:
@@ -155,12 +158,7 @@ class Path:
         Raises:
             UnsupportedError: There may be any number of them.
         """
-        found: list[int] = []
-        solver = new_solver()
-        solver.add(*self._sizes)
-        while len(found) <= _MOST_VALUES and solver.check() == z3.sat:
-            found.append(solver.model().eval(value, model_completion=True).as_long())
-            solver.add(value != found[-1])
+        found = _values_of(self._sizes, value)
         if len(found) > _MOST_VALUES:
             if self.bound is None:
                 raise UnsupportedError("a loop, or an index, over a size that may be anything")
@@ -193,7 +191,7 @@ def explore(run: Callable[[Path], None], *, bound: int | None = None) -> int:
     count = 0
     while pending:
         if count >= MOST_PATHS:
-            raise UnsupportedError(f"more than {MOST_PATHS} paths through its conditions")
+            raise UnsupportedError(TOO_MANY_PATHS)
         count += 1
         path = Path(pending.pop(), bound)
         with contextlib.suppress(InfeasibleError):
@@ -219,7 +217,27 @@ def _unsatisfiable(conditions: list[Any]) -> bool:
     return _ANSWERS[key][0]
 
 
-def _has_floats(term: Any) -> bool:
+_VALUES: dict[tuple[int, ...], tuple[tuple[int, ...], list[Any]]] = {}
+"""The values that a term can have under conditions, likewise."""
+
+
+def _values_of(conditions: list[Any], value: Any) -> tuple[int, ...]:
+    """Return the values that an integer can have, in the order in which the solver finds them, or one too many."""
+    key = (*sorted({one.get_id() for one in conditions}), value.get_id())
+    if key not in _VALUES:
+        solver = new_solver()
+        solver.add(*conditions)
+        found: list[int] = []
+        while len(found) <= _MOST_VALUES and solver.check() == z3.sat:
+            found.append(solver.model().eval(value, model_completion=True).as_long())
+            solver.add(value != found[-1])
+        if len(_VALUES) >= _MOST_ANSWERS:
+            _VALUES.clear()
+        _VALUES[key] = tuple(found), [*conditions, value]
+    return _VALUES[key][0]
+
+
+def mentions_floats(term: Any) -> bool:
     """Whether a term has floats or real numbers in it."""
     pending, seen = [term], set()
     while pending:
@@ -328,6 +346,12 @@ class Number:
         if self.path.decide(self.term == 0):
             raise ZeroDivisionError("division by a size of zero")
         return _scalar(self).into(other)
+
+    def filled(self, sizes: Any, value: Any, dtype: Any) -> Any:
+        """Return a tensor of one value."""
+        from exirkit.patterns.proving.movement import filled
+
+        return filled(self.path, list(sizes), value, dtype)
 
     def is_static(self) -> bool:
         """Return what `static` says: a program may have either."""

@@ -19,7 +19,7 @@ _HALVES = (torch.float16, torch.bfloat16)
 _EVEN = z3.RNE()
 
 
-def _named(*names: str) -> Callable[[Any], Any]:
+def named(*names: str) -> Callable[[Any], Any]:
     """Register a meaning of pointwise operators."""
     POINTWISE.update(names)
     return meaning(*names)
@@ -50,19 +50,19 @@ def _is_one(value: Any) -> bool:
     return isinstance(value, int | float) and value == 1
 
 
-@_named("aten.add.Tensor", "aten.add.Scalar")
+@named("aten.add.Tensor", "aten.add.Scalar")
 def add(path: Path, self: Any, other: Any, alpha: Any = 1) -> Any:
     """Sum, with a factor on the second operand."""
     return _scaled("add", path, self, other, alpha)
 
 
-@_named("aten.sub.Tensor", "aten.sub.Scalar")
+@named("aten.sub.Tensor", "aten.sub.Scalar")
 def sub(path: Path, self: Any, other: Any, alpha: Any = 1) -> Any:
     """Difference, with a factor on the second operand."""
     return _scaled("sub", path, self, other, alpha)
 
 
-@_named("aten.rsub.Tensor", "aten.rsub.Scalar")
+@named("aten.rsub.Tensor", "aten.rsub.Scalar")
 def rsub(path: Path, self: Any, other: Any, alpha: Any = 1) -> Any:
     """Difference the other way round."""
     return _scaled("sub", path, other, self, alpha)
@@ -82,19 +82,19 @@ def _scaled(name: str, path: Path, one: Any, other: Any, alpha: Any) -> Any:
     return pointwise(path, [one, other], dtype, compute, within=dtype)
 
 
-@_named("aten.mul.Tensor", "aten.mul.Scalar")
+@named("aten.mul.Tensor", "aten.mul.Scalar")
 def mul(path: Path, self: Any, other: Any) -> Any:
     """Product."""
     return _binary("mul", path, self, other)
 
 
-@_named("aten.div.Tensor", "aten.div.Scalar")
+@named("aten.div.Tensor", "aten.div.Scalar")
 def div(path: Path, self: Any, other: Any) -> Any:
     """Quotient."""
     return _binary("div", path, self, other)
 
 
-def _unary(*names: str, bits: Any = None, reals: Any = None, to_float: bool = False, integers: Any = None) -> None:
+def unary(*names: str, bits: Any = None, reals: Any = None, to_float: bool = False, integers: Any = None) -> None:
     """Register an operator of one value: what it computes of floats, of real numbers, and of integers."""
 
     def run(path: Path, self: Any, **rest: Any) -> Any:
@@ -147,7 +147,16 @@ def _real_function(name: str, *laws: tuple[str, Callable[[Any, Any], Any]]) -> C
     return compute
 
 
-_plain_exp = _real_function("exp", ("exp(x) > 0", lambda a, made: made > 0))
+def real_unknown(name: str) -> Callable[[Elements, Any], Any]:
+    """Return a function of real numbers of which nothing is known."""
+    return _real_function(name)
+
+
+_plain_exp = _real_function(
+    "exp",
+    ("exp(x) > 0", lambda a, made: made > 0),
+    ("exp(0) = 1", lambda a, made: z3.Implies(a == 0, made == 1)),
+)
 
 
 def real_exp(elements: Elements, a: Any) -> Any:
@@ -189,67 +198,86 @@ def clamped(a: Any, low: Any, high: Any) -> Any:
     return low_done if high is None else z3.If(low_done > high, high, low_done)
 
 
-def _tail(name: str, mode: Any) -> Callable[[Elements, Any, torch.dtype], Any]:
+def _tail(mode: Any) -> Callable[[Elements, Any, torch.dtype], Any]:
     return lambda elements, a, dtype: z3.fpRoundToIntegral(mode, a)
 
 
-_unary("aten.neg.default", bits=lambda ev, a, d: z3.fpNeg(a), reals=lambda ev, a: -a, integers=lambda ev, a, d: -a)
-_unary(
+unary("aten.neg.default", bits=lambda ev, a, d: z3.fpNeg(a), reals=lambda ev, a: -a, integers=lambda ev, a, d: -a)
+unary(
     "aten.abs.default",
     bits=lambda ev, a, d: z3.fpAbs(a),
     reals=lambda ev, a: z3.If(a >= 0, a, -a),
     integers=lambda ev, a, d: a if d in (torch.uint8, torch.bool) else z3.If(a < 0, -a, a),
 )
-_unary(
+unary(
     "aten.relu.default",
     bits=lambda ev, a, d: z3.If(z3.fpLT(a, ev.constant(0.0, d)), ev.constant(0.0, d), a),
     reals=lambda ev, a: z3.If(a > 0, a, 0),
     integers=lambda ev, a, d: a if d == torch.uint8 else z3.If(a < 0, ev.constant(0, d), a),
 )
-_unary("aten.exp.default", bits=_nonnegative("exp"), reals=lambda ev, a: real_exp(ev, a), to_float=True)
-_unary("aten.sigmoid.default", bits=_nonnegative("sigmoid"), reals=real_sigmoid, to_float=True)
-_unary("aten.tanh.default", reals=lambda ev, a: real_tanh(ev, a), to_float=True)
-_unary("aten.erf.default", reals=lambda ev, a: real_erf(ev, a), to_float=True)
-_unary("aten.log.default", reals=lambda ev, a: real_log(ev, a), to_float=True)
-_unary("aten.log1p.default", reals=lambda ev, a: real_log(ev, z3.simplify(1 + a)), to_float=True)
-_unary("aten.expm1.default", reals=lambda ev, a: real_exp(ev, a) - 1, to_float=True)
-_unary("aten.sqrt.default", reals=lambda ev, a: real_sqrt(ev, a), to_float=True)
-_unary("aten.rsqrt.default", reals=lambda ev, a: 1 / real_sqrt(ev, a), to_float=True)
-_unary(
+unary("aten.exp.default", bits=_nonnegative("exp"), reals=lambda ev, a: real_exp(ev, a), to_float=True)
+unary("aten.sigmoid.default", bits=_nonnegative("sigmoid"), reals=real_sigmoid, to_float=True)
+unary("aten.tanh.default", reals=lambda ev, a: real_tanh(ev, a), to_float=True)
+unary("aten.erf.default", reals=lambda ev, a: real_erf(ev, a), to_float=True)
+unary("aten.log.default", reals=lambda ev, a: real_log(ev, a), to_float=True)
+unary("aten.log1p.default", reals=lambda ev, a: real_log(ev, z3.simplify(1 + a)), to_float=True)
+unary("aten.expm1.default", reals=lambda ev, a: real_exp(ev, a) - 1, to_float=True)
+unary("aten.sqrt.default", reals=lambda ev, a: real_sqrt(ev, a), to_float=True)
+unary("aten.rsqrt.default", reals=lambda ev, a: 1 / real_sqrt(ev, a), to_float=True)
+unary(
     "aten.reciprocal.default",
     bits=lambda ev, a, d: z3.fpDiv(_EVEN, ev.constant(1.0, d), a),
     reals=lambda ev, a: 1 / a,
     to_float=True,
 )
-_unary(
+unary(
     "aten.square.default",
     bits=lambda ev, a, d: z3.fpMul(_EVEN, a, a),
     reals=lambda ev, a: a * a,
     integers=lambda ev, a, d: a * a,
 )
-_unary("aten.floor.default", bits=_tail("floor", z3.RTN()), integers=lambda ev, a, d: a)
-_unary("aten.ceil.default", bits=_tail("ceil", z3.RTP()), integers=lambda ev, a, d: a)
-_unary("aten.trunc.default", bits=_tail("trunc", z3.RTZ()), integers=lambda ev, a, d: a)
-_unary("aten.round.default", bits=_tail("round", z3.RNE()), integers=lambda ev, a, d: a)
-_unary("aten.bitwise_not.default", integers=lambda ev, a, d: z3.Not(a) if d == torch.bool else ~a)
-_unary("aten.silu.default", reals=lambda ev, a: a * real_sigmoid(ev, a))
-_unary("aten.relu6.default", reals=lambda ev, a: clamped(a, z3.RealVal(0), z3.RealVal(6)))
-_unary("aten.hardsigmoid.default", reals=lambda ev, a: clamped(a + 3, z3.RealVal(0), z3.RealVal(6)) / 6)
-_unary("aten.hardswish.default", reals=lambda ev, a: a * clamped(a + 3, z3.RealVal(0), z3.RealVal(6)) / 6)
+
+
+def floor_of(a: Any) -> Any:
+    """Return the largest whole number that is not above a real one."""
+    return z3.ToReal(z3.ToInt(a))
+
+
+def truncated(a: Any) -> Any:
+    """Return a real number without what is behind its point."""
+    return z3.If(a >= 0, floor_of(a), -floor_of(-a))
+
+
+def _even(a: Any) -> Any:
+    low = z3.ToInt(a)
+    rest = a - z3.ToReal(low)
+    is_up = z3.Or(rest > z3.Q(1, 2), z3.And(rest == z3.Q(1, 2), low % 2 == 1))
+    return z3.ToReal(z3.If(is_up, low + 1, low))
+
+
+unary("aten.floor.default", bits=_tail(z3.RTN()), reals=lambda ev, a: floor_of(a), integers=lambda ev, a, d: a)
+unary("aten.ceil.default", bits=_tail(z3.RTP()), reals=lambda ev, a: -floor_of(-a), integers=lambda ev, a, d: a)
+unary("aten.trunc.default", bits=_tail(z3.RTZ()), reals=lambda ev, a: truncated(a), integers=lambda ev, a, d: a)
+unary("aten.round.default", bits=_tail(z3.RNE()), reals=lambda ev, a: _even(a), integers=lambda ev, a, d: a)
+unary("aten.bitwise_not.default", integers=lambda ev, a, d: z3.Not(a) if d == torch.bool else ~a)
+unary("aten.silu.default", reals=lambda ev, a: a * real_sigmoid(ev, a))
+unary("aten.relu6.default", reals=lambda ev, a: clamped(a, z3.RealVal(0), z3.RealVal(6)))
+unary("aten.hardsigmoid.default", reals=lambda ev, a: clamped(a + 3, z3.RealVal(0), z3.RealVal(6)) / 6)
+unary("aten.hardswish.default", reals=lambda ev, a: a * clamped(a + 3, z3.RealVal(0), z3.RealVal(6)) / 6)
 
 
 def _is_true(elements: Elements, a: Any, dtype: torch.dtype) -> Any:
     return elements.cast(a, dtype, torch.bool)
 
 
-@_named("aten.logical_not.default")
+@named("aten.logical_not.default")
 def logical_not(path: Path, self: Any) -> Any:
     """Whether an element is zero."""
     return pointwise(path, [self], torch.bool, lambda ev, a: z3.Not(_is_true(ev, a, self.dtype)))
 
 
 def _logical(name: str, compute: Any) -> None:
-    @_named(name)
+    @named(name)
     def run(path: Path, self: Any, other: Any) -> Any:
         return pointwise(
             path,
@@ -265,7 +293,7 @@ _logical("aten.logical_xor.default", z3.Xor)
 
 
 def _comparison(name: str, compute: Callable[[Elements, Any, Any, torch.dtype], Any]) -> None:
-    @_named(f"aten.{name}.Tensor", f"aten.{name}.Scalar")
+    @named(f"aten.{name}.Tensor", f"aten.{name}.Scalar")
     def run(path: Path, self: Any, other: Any) -> Any:
         dtype = promoted(self, other)
         if isinstance(other, int | float | Scalar) and not isinstance(other, bool) and dtype in _HALVES:
@@ -286,7 +314,7 @@ _comparison("ne", lambda ev, a, b, d: z3.Not(ev.equal(a, b, d)))
 
 
 def _extremum(name: str, is_larger: bool) -> None:
-    @_named(name)
+    @named(name)
     def run(path: Path, self: Any, other: Any) -> Any:
         dtype = promoted(self, other)
 
@@ -302,7 +330,7 @@ _extremum("aten.maximum.default", is_larger=True)
 _extremum("aten.minimum.default", is_larger=False)
 
 
-@_named("aten.clamp.default")
+@named("aten.clamp.default")
 def clamp(path: Path, self: Any, min: Any = None, max: Any = None) -> Any:
     """Values within limits."""
     dtype = self.dtype
@@ -326,7 +354,7 @@ def clamp(path: Path, self: Any, min: Any = None, max: Any = None) -> Any:
     return pointwise(path, [self, *ends], dtype, compute, within=dtype)
 
 
-@_named("aten.hardtanh.default")
+@named("aten.hardtanh.default")
 def hardtanh(path: Path, self: Any, min_val: Any = -1.0, max_val: Any = 1.0) -> Any:
     """Values within limits."""
     if not self.dtype.is_floating_point:
@@ -334,7 +362,7 @@ def hardtanh(path: Path, self: Any, min_val: Any = -1.0, max_val: Any = 1.0) -> 
     return clamp(path, self, min_val, max_val)
 
 
-@_named("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar")
+@named("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar")
 def where(path: Path, condition: Any, self: Any, other: Any) -> Any:
     """A choice for each element."""
     if not any(isinstance(one, SymbolicTensor) for one in (self, other)):
@@ -359,7 +387,7 @@ def to_dtype(path: Path, tensor: Any, dtype: torch.dtype | None) -> Any:
     return pointwise(path, [tensor], dtype, lambda ev, a: ev.cast(a, tensor.dtype, dtype))
 
 
-@_named("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
+@named("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
 def masked_fill(path: Path, self: Any, mask: Any, value: Any) -> Any:
     """A number where a mask holds."""
     return where(path, mask, _cast_operand(path, value, self.dtype), self)
@@ -384,7 +412,7 @@ def prelu(path: Path, self: Any, weight: Any) -> Any:
 
 
 def _with_product(name: str) -> None:
-    @_named(f"aten.addc{name}.default")
+    @named(f"aten.addc{name}.default")
     def run(path: Path, self: Any, tensor1: Any, tensor2: Any, value: Any = 1) -> Any:
         if self.dtype != tensor1.dtype or self.dtype != tensor2.dtype:
             raise UnsupportedError(f"addc{name} of different dtypes")
@@ -405,7 +433,7 @@ _with_product("mul")
 _with_product("div")
 
 
-@_named("aten.pow.Tensor_Scalar")
+@named("aten.pow.Tensor_Scalar")
 def power(path: Path, self: Any, exponent: Any) -> Any:
     """A power with a number as exponent."""
     dtype = promoted(self, exponent)
@@ -438,7 +466,7 @@ def _power(elements: Elements, a: Any, exponent: Any, dtype: torch.dtype) -> Any
     return 1 / real_sqrt(elements, a) if elements.is_real else None
 
 
-def _composed(name: str, build: Callable[..., Any]) -> None:
+def composed(name: str, build: Callable[..., Any]) -> None:
     """Register an operator of floats by its formula over real numbers; bits of it are not known."""
 
     def run(path: Path, self: Any, **rest: Any) -> Any:
@@ -464,15 +492,17 @@ def _composed(name: str, build: Callable[..., Any]) -> None:
 
 def _gelu(elements: Elements, a: Any, approximate: str) -> Any:
     if approximate == "tanh":
-        inner = elements.constant(math.sqrt(2 / math.pi), torch.float64) * (a + z3.Q(44715, 1000000) * a * a * a)
+        inner = elements.constant(math.sqrt(2 / math.pi), torch.float64) * (
+            a + elements.constant(0.044715, torch.float64) * a * a * a
+        )
         return z3.Q(1, 2) * a * (1 + real_tanh(elements, z3.simplify(inner, som=True)))
     root = elements.constant(math.sqrt(0.5), torch.float64)
     return z3.Q(1, 2) * a * (1 + real_erf(elements, z3.simplify(a * root, som=True)))
 
 
-_composed("aten.gelu.default", _gelu)
-_composed("aten.leaky_relu.default", lambda ev, a, negative_slope: z3.If(a > 0, a, a * negative_slope))
-_composed("aten.mish.default", lambda ev, a: a * real_tanh(ev, real_log(ev, 1 + real_exp(ev, a))))
+composed("aten.gelu.default", _gelu)
+composed("aten.leaky_relu.default", lambda ev, a, negative_slope: z3.If(a > 0, a, a * negative_slope))
+composed("aten.mish.default", lambda ev, a: a * real_tanh(ev, real_log(ev, 1 + real_exp(ev, a))))
 
 
 def _softplus(elements: Elements, a: Any, beta: Any, threshold: Any) -> Any:
@@ -484,5 +514,5 @@ def _elu(elements: Elements, a: Any, alpha: Any, scale: Any, input_scale: Any) -
     return z3.If(a > 0, a * scale, (real_exp(elements, z3.simplify(a * input_scale)) - 1) * alpha * scale)
 
 
-_composed("aten.softplus.default", _softplus)
-_composed("aten.elu.default", _elu)
+composed("aten.softplus.default", _softplus)
+composed("aten.elu.default", _elu)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import itertools
 import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 import z3
@@ -17,11 +18,22 @@ from exirkit.ir import operators_with
 from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape, shapes_of
 from exirkit.patterns.checking.trials.rule_trials import TrialFacts, least_values, open_arguments
 from exirkit.patterns.matching.compiled_rule import CompiledRule
-from exirkit.patterns.proving import movement, pointwise, sums, windows
+from exirkit.patterns.proving import (
+    distances,
+    functions,
+    indexing,
+    movement,
+    planes,
+    pointwise,
+    quantizers,
+    sums,
+    windows,
+)
 from exirkit.patterns.proving.assignments import Assigner, Scope
-from exirkit.patterns.proving.elements import FLOATS, Elements, sizes_equal
+from exirkit.patterns.proving.elements import BITS, FLOATS, Elements, sizes_equal
 from exirkit.patterns.proving.meanings import MOVERS, POINTWISE, SymbolicBuilder, plain_name
 from exirkit.patterns.proving.paths import (
+    TOO_MANY_PATHS,
     InfeasibleError,
     Path,
     UnprovedError,
@@ -35,15 +47,29 @@ from exirkit.patterns.proving.tensors import SymbolicTensor
 from exirkit.patterns.syntax.constant_names import FACTS
 from exirkit.patterns.syntax.expressions import ExpressionError, TooLargeError, UndecidedError, truth
 from exirkit.patterns.types.lists import AxesVariable, FactorsVariable, PermutationVariable, ShapeVariable
-from exirkit.patterns.types.scalars import OperatorVariable
+from exirkit.patterns.types.quantized import ParameterTensor
+from exirkit.patterns.types.scalars import DtypeVariable, OperatorVariable
 from exirkit.patterns.types.sizes import BroadcastDim, SequenceDim
 from exirkit.patterns.types.tensors import TensorVariable
 
-__all__ = ["Proof", "movement", "pointwise", "prove", "sums", "windows"]
+__all__ = [
+    "Proof",
+    "distances",
+    "functions",
+    "indexing",
+    "movement",
+    "planes",
+    "pointwise",
+    "prove",
+    "quantizers",
+    "sums",
+    "windows",
+]
 
 _RAISED = (RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, AssertionError, AttributeError)
 _EFFORT = {"free": 3_000_000, "bits": 8_000_000, "reals": 8_000_000, "linear": 8_000_000}
 _SECONDS = 60.0
+_NO_TIME = "no time is left"
 _ABOUT_DTYPES = re.compile(r"^[^=]*(promote|dtype|lossless|is_float|is_integer|is_signed)")
 Arithmetic = Literal["free", "bits", "zeros", "reals"]
 _COMPARISON = re.compile(r"all_eq\(\w+, *[\w.-]+\)")
@@ -63,6 +89,7 @@ class Proof:
         axioms: Laws used beyond those of the solver's theories.
         paths: Paths on which pattern and conditions hold, each of them compared.
         digest: Of the equations that the solver confirmed.
+        most_dims: Most dims of sequences, if there are fewer than usual.
         reason: Why it is open.
         model: Values of variables for which the results may differ.
     """
@@ -74,6 +101,7 @@ class Proof:
     axioms: tuple[str, ...] = ()
     paths: int = 0
     digest: str = ""
+    most_dims: int | None = None
     reason: str | None = None
     model: dict[str, Any] | None = field(default=None, compare=False)
 
@@ -88,21 +116,42 @@ class _DiffersError(Exception):
         self.path = path
 
 
-def prove(rule: CompiledRule, *, bound: int | None = None, seconds: float = _SECONDS) -> Proof:
+def prove(
+    rule: CompiledRule, *, bound: int | None = None, seconds: float = _SECONDS, most_dims: int | None = None
+) -> Proof:
     """Try to prove a rule.
+
+    Where there are too many combinations of ranks, fewer dims are tried, and the proof says so.
 
     Args:
         rule: A compiled rule.
         bound: Sizes that have to be enumerated go up to it; None: such a rule stays open.
         seconds: Time after which the prover gives up.
+        most_dims: Most dims of sequences, as a proof said; None: as many as can be.
     """
     unsupported = _unsupported(rule)
     if unsupported is not None:
         return Proof(rule.id, "open", reason=unsupported)
-    first = _Attempt(rule, is_real=False, bound=bound, seconds=seconds).proof()
+    usual = _most_dims(rule, lifts_to_all_ranks(rule))
+    tried = [usual, *(one for one in (2,) if one < usual)] if most_dims is None else [most_dims]
+    for dims in tried:
+        found = _proved(rule, bound, seconds, dims)
+        if found.status != "open":
+            return replace(found, most_dims=None if dims == usual else dims)
+        if not any(one in (found.reason or "") for one in (_NO_TIME, TOO_MANY_PATHS)):
+            break
+    return found
+
+
+def _proved(rule: CompiledRule, bound: int | None, seconds: float, most_dims: int) -> Proof:
+    options: dict[str, Any] = {"bound": bound, "seconds": seconds, "most_dims": most_dims}
+    first = _Attempt(rule, is_real=False, **options).proof()
     if first.status != "open" or rule.rule.equiv.mode == "exact" or not _has_floats(rule):
         return first
-    second = _Attempt(rule, is_real=True, bound=bound, seconds=seconds).proof()
+    if first.reason == _NO_TIME:
+        # With fewer dims it may be shown bit for bit.
+        return first
+    second = _Attempt(rule, is_real=True, **options).proof()
     if second.status != "open":
         return second
     chosen = first if first.model is not None or second.model is None else second
@@ -124,17 +173,20 @@ def _unsupported(rule: CompiledRule) -> str | None:
 
 
 def _has_floats(rule: CompiledRule) -> bool:
+    """Whether something in a rule is a float: a variable, or what an integer is dequantized to."""
+    if any(plain_name(one) in quantizers.QUANTIZERS for one in rule.operators):
+        return True
     return any(one in FLOATS for variable in rule.variables.values() for one in variable.dtype_options())
 
 
 class _Attempt:
-    def __init__(self, rule: CompiledRule, *, is_real: bool, bound: int | None, seconds: float) -> None:
+    def __init__(self, rule: CompiledRule, *, is_real: bool, bound: int | None, seconds: float, most_dims: int) -> None:
         self.rule = rule
         self.is_real = is_real
         self.bound = bound
         self.deadline = time.process_time() + seconds
         self.lifts = lifts_to_all_ranks(rule)
-        self.scope = Scope(_most_dims(rule, self.lifts), is_parametric(rule), is_real)
+        self.scope = Scope(most_dims, is_parametric(rule), is_real, opaque_parameters(rule))
         self.assigner = Assigner(rule, self.scope)
         self.compared = 0
         self.axioms: set[str] = set()
@@ -180,7 +232,7 @@ class _Attempt:
 
         def run(path: Path) -> None:
             if time.process_time() > self.deadline:
-                raise UnsupportedError("no time is left")
+                raise UnsupportedError(_NO_TIME)
             self._run(path, Shape(**{**shape.__dict__, "opened": opened}), tuning)
 
         if any(True for one in open_arguments(self.rule.pattern) if not one.is_required):
@@ -318,29 +370,55 @@ class _Attempt:
             raise UnsupportedError(f"bit for bit equality of {', '.join(sorted(path.formulas))}")
         goal = a == b
         if is_linear and z3.is_rational_value(rest := expanded(a - b)) and rest.as_fraction() == 0:
-            self.digest.update(goal.sexpr().encode())
-            self.strength = _STRENGTH.index("reals")
-            self.axioms |= elements.axioms
-            return True, ("", None)
-        goals = [("reals" if path.formulas or is_linear else mode, goal)]
+            return self._confirmed(goal, "reals", elements)
+        strongest = cast("Arithmetic", "reals" if path.formulas or is_linear else mode)
+        goals: list[tuple[Arithmetic, Any]] = [(strongest, goal)]
         if mode == "bits" and one.dtype in FLOATS and self.rule.rule.equiv.mode != "exact":
             goals.append(("zeros", z3.Or(a == b, z3.fpEQ(a, b))))
         unsolved: tuple[str, Any] = ("", None)
         for strength, goal in goals:
+            if z3.is_true(z3.simplify(goal)):
+                # The same terms: the solver has nothing to find out.
+                return self._confirmed(goal, strength, elements)
             solver = new_solver(_EFFORT[mode], is_simple=mode == "free")
             solver.add(*path.conditions, *inside, *elements.facts)
             solver.add(z3.Not(goal))
             known = solver.check()
             if known == z3.unsat:
-                self.digest.update(goal.sexpr().encode())
-                self.strength = max(self.strength, _STRENGTH.index(strength))
-                self.axioms |= elements.axioms
-                return True, ("", None)
+                return self._confirmed(goal, strength, elements)
             if known == z3.sat:
                 unsolved = f"elements may differ ({mode})", solver.model()
             else:
                 unsolved = f"the solver does not decide whether elements agree ({mode})", None
         return False, unsolved
+
+    def _confirmed(self, goal: Any, strength: Arithmetic, elements: Elements) -> tuple[bool, tuple[str, Any]]:
+        self.digest.update(_equation_text(goal).encode())
+        self.strength = max(self.strength, _STRENGTH.index(strength))
+        self.axioms |= elements.axioms
+        return True, ("", None)
+
+
+def _equation_text(goal: Any) -> str:
+    """Return an equation as text that does not depend on what was proved before.
+
+    The solver orders the parts of conjunctions and disjunctions by when their terms were made first.
+    """
+    text: str = goal.sexpr()
+    if "(or " not in text and "(and " not in text:
+        return text
+    known: dict[int, str] = {}
+
+    def of(term: Any) -> str:
+        if term.get_id() not in known:
+            parts = [of(one) for one in term.children()]
+            if z3.is_or(term) or z3.is_and(term):
+                parts.sort()
+            whole = " ".join([term.decl().sexpr() if z3.is_app(term) else term.sexpr(), *parts])
+            known[term.get_id()] = hashlib.sha256(whole.encode()).hexdigest()
+        return known[term.get_id()]
+
+    return of(goal)
 
 
 def _model(path: Path, condition: Any = None) -> Any:
@@ -440,12 +518,59 @@ def _speaks_of_each_dim(text: str) -> bool:
     )
 
 
+def _has_one_quantizer(rule: CompiledRule) -> bool:
+    """Whether no law about quantized values can be used that one dtype has, and another one of the rule has not.
+
+    Laws speak of integers that were dequantized and are quantized, and of dtypes of 16 bits or fewer.
+    """
+    met = {plain_name(one).split(".")[1].split("_per_")[0] for one in rule.operators} & {"quantize", "dequantize"}
+    if not met:
+        return True
+    options = {one for variable in rule.variables.values() for one in _integers_of(variable)}
+    return len(met) == 1 and (all(BITS[one] <= 16 for one in options) or all(BITS[one] > 16 for one in options))
+
+
+def opaque_parameters(rule: CompiledRule) -> frozenset[str]:
+    """Return tensors of scales and zero points that are only handed to operators that quantize and dequantize.
+
+    Nothing that is known of these depends on the dtype of the parameters, so that one stands for all.
+    """
+    names = {name for name, one in rule.variables.items() if isinstance(one, ParameterTensor)}
+    texts = [case.replace for case in rule.rule.cases] + [case.when for case in rule.rule.cases if case.when]
+    texts += [guard.text for guard in rule.guards] + ([rule.rule.let] if rule.rule.let else []) + [rule.rule.match]
+    for text in texts:
+        try:
+            tree = ast.parse(text.strip().replace("return *", "return "))
+        except SyntaxError:
+            return frozenset()
+        handed = {
+            id(argument)
+            for call in ast.walk(tree)
+            if isinstance(call, ast.Call) and "quantize_per_" in ast.unparse(call.func)
+            for argument in call.args
+        }
+        names -= {one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and id(one) not in handed}
+    return frozenset(names)
+
+
+def _integers_of(variable: Any) -> list[torch.dtype]:
+    if isinstance(variable, ParameterTensor) or not isinstance(variable, TensorVariable | DtypeVariable):
+        return []
+    return [one for one in variable.dtype_options() if one in BITS]
+
+
 def is_parametric(rule: CompiledRule) -> bool:
     """Whether the rule only moves data, and so is right for all dtypes if it is for one."""
     if any(isinstance(variable, OperatorVariable) for variable in rule.variables.values()):
         return False
-    if not all(plain_name(one) in MOVERS for one in rule.operators):
+    if not all(plain_name(one) in MOVERS or plain_name(one) in quantizers.QUANTIZERS for one in rule.operators):
+        return False
+    if not _has_one_quantizer(rule):
         return False
     texts = [case.replace for case in rule.rule.cases] + [case.when for case in rule.rule.cases if case.when]
     texts += [guard.text for guard in rule.guards] + ([rule.rule.let] if rule.rule.let else []) + [rule.rule.match]
+    named = [name for name, one in rule.variables.items() if isinstance(one, DtypeVariable)]
+    if named:
+        # A dtype that has a name, and is handed on to operators, is not examined by that.
+        texts = [re.sub(rf"\b({'|'.join(map(re.escape, named))})\b(?! *[=!]=)", "", text) for text in texts]
     return not any(word in text for text in texts for word in ("dtype", "promote", "lossless", "is_float", "iinfo"))

@@ -42,6 +42,18 @@ def _inverse(term: Any) -> Any:
     return 1 / term
 
 
+def quotient(term: Any, divisor: Any) -> Any:
+    """Return a term divided by one that is not zero; where that is a factor of a product, it is left out."""
+    total: Any = z3.RealVal(0)
+    for one in summands(expanded(term)):
+        parts = factors(one)
+        at = next((at for at, each in enumerate(parts) if each.eq(divisor)), None)
+        total = total + (
+            multiplied([*parts, inverse(divisor)]) if at is None else multiplied(parts[:at] + parts[at + 1 :])
+        )
+    return expanded(total)
+
+
 def mentions(term: Any, constants: Sequence[Any]) -> bool:
     """Whether one of some constants is in a term."""
     wanted, seen, left = {one.get_id() for one in constants}, set(), [term]

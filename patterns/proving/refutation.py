@@ -57,10 +57,21 @@ def refuted(rule: CompiledRule, found: Mapping[str, Any] | None) -> Refutation |
         names = _concrete(rule, model, symbols, random.Random(f"{rule.id}:{attempt}"), uses_model=attempt == 0)
         if names is None:
             return None
+        if rule.rule.equiv.values == "normal" and not _is_finite(names):
+            # The rule makes no claim about infinities and NaN.
+            continue
         problem = _problem(rule, names)
         if problem is not None:
             return Refutation(problem, shown(rule, names))
     return None
+
+
+def _is_finite(names: Mapping[str, Any]) -> bool:
+    return all(
+        bool(one.isfinite().all())
+        for one in names.values()
+        if isinstance(one, torch.Tensor) and one.is_floating_point()
+    )
 
 
 def tried(rule: CompiledRule, count: int) -> Refutation | None:

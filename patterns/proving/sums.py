@@ -38,6 +38,9 @@ def fold(elements: Elements, kind: str, sizes: Sequence[Any], body: Callable[[li
     Two folds of a kind are one value if their sizes are equal and their terms are, at every index. For sums and extrema
     of real numbers the order of the indices does not matter either.
 
+    A fold of the kind `plane` is all that its terms are, each at its place: functions of it are functions of a whole
+    image, and the order of its indices matters.
+
     Args:
         elements: The evaluator.
         kind: `sum`, `amax` ...
@@ -55,7 +58,7 @@ def fold(elements: Elements, kind: str, sizes: Sequence[Any], body: Callable[[li
     elements.scopes.append((bound, inside))
     try:
         term = body(indices)
-        if not bound and elements.is_real:
+        if not bound and (elements.is_real or _is_exact(kind)):
             return term
         if elements.is_linear and kind.startswith("sum_"):
             return _by_parts(elements, kind, kept, bound, term)
@@ -72,7 +75,10 @@ def _by_parts(elements: Elements, kind: str, kept: list[Any], bound: list[Any], 
 
 def _folded(elements: Elements, kind: str, kept: list[Any], bound: list[Any], term: Any) -> Any:
     """Return the fold that is known to be of this term, or a new one; called within its scope."""
-    orders = itertools.permutations(range(len(bound))) if elements.is_real else [tuple(range(len(bound)))]
+    is_free = (elements.is_real or _is_exact(kind)) and not kind.startswith("plane_")
+    if is_free:
+        kept, bound, term = _merged(elements, kind, kept, bound, term)
+    orders = itertools.permutations(range(len(bound))) if is_free else [tuple(range(len(bound)))]
     for order in orders:
         for other in elements.sums:
             found = _same_fold(elements, other, kind, kept, bound, term, order)
@@ -82,6 +88,33 @@ def _folded(elements: Elements, kind: str, kept: list[Any], bound: list[Any], te
     made = elements.function(f"{kind}!{len(elements.sums)}", term.sort(), outer)
     elements.sums.append((kind, kept, bound, term, made))
     return made
+
+
+def _is_exact(kind: str) -> bool:
+    """Whether the order of what is folded does not matter, also where floats are not real numbers."""
+    name, _, dtype = kind.partition("_torch.")
+    return kind == "any" or (name in ("sum", "amax", "amin") and not dtype.startswith(("f", "b")))
+
+
+def _merged(
+    elements: Elements, kind: str, kept: list[Any], bound: list[Any], term: Any
+) -> tuple[list[Any], list[Any], Any]:
+    """Return a fold of folds of the same kind as one over the indices of both; called within its scope."""
+    for other, sizes, indices, inner, made in elements.sums:
+        if other == kind and made.eq(term) and (kind.startswith(_ONE_WAY) or kind == "any"):
+            depth = len(elements.scopes) - 1
+            new = [z3.Int(f"k{depth}.{len(bound) + at}") for at in range(len(indices))]
+            inside = [z3.And(one >= 0, one < integer(size)) for one, size in zip(new, sizes, strict=True)]
+            scope, known = elements.scopes[-1]
+            elements.scopes[-1] = [*scope, *new], [*known, *inside]
+            elements.axioms.add("a fold of folds is one over the indices of both")
+            term = z3.substitute(inner, *zip(indices, new, strict=True)) if indices else inner
+            return _merged(elements, kind, [*kept, *sizes], [*bound, *new], term)
+    return kept, bound, term
+
+
+_ONE_WAY = ("sum_", "amax_", "amin_")
+"""Kinds of which a fold of folds is one."""
 
 
 def _same_fold(
@@ -199,7 +232,12 @@ def vector_norm(path: Path, self: Any, ord: Any = 2, dim: Any = None, keepdim: b
         return sum_over(path, size, dim, keepdim)
     if isinstance(ord, float) and math.isinf(ord):
         return MEANINGS[f"aten.{'amax' if ord > 0 else 'amin'}.default"](path, size, dim, keepdim)
-    raise UnsupportedError("a norm of another order")
+    if isinstance(ord, float) and math.isinf(ord):
+        raise UnsupportedError("a norm of that order")
+    if bool(ord == 0):
+        raise UnsupportedError("how many are not zero")
+    power = MEANINGS["aten.pow.Tensor_Scalar"]
+    return power(path, sum_over(path, power(path, size, ord), dim, keepdim), 1.0 / ord)
 
 
 def _extreme(name: str) -> None:
@@ -220,6 +258,22 @@ def _extreme(name: str) -> None:
 
 _extreme("amax")
 _extreme("amin")
+
+
+@meaning("aten.prod.dim_int")
+def prod_over(path: Path, self: Any, dim: Any, keepdim: bool = False, dtype: Any = None) -> Any:
+    """Product along a dim; of its factors is only known that equal ones give equal products."""
+    target = dtype or (self.dtype if self.dtype.is_floating_point else torch.int64)
+    dims = _dims(path, self, dim)
+    return _reduced(
+        path, self, dims, bool(keepdim), lambda ev, sizes, at: fold(ev, f"prod_{target}", sizes, at), target
+    )
+
+
+@meaning("aten.any.default")
+def any_of_all(path: Path, self: Any) -> Any:
+    """Whether some element is not zero."""
+    return any_over(path, self, list(range(self.dim())), keepdim=False)
 
 
 @meaning("aten.any.dim", "aten.any.dims")
@@ -386,56 +440,6 @@ def attention(
     else:
         weights = add(path, weights, attn_mask)
     return matmul(path, _softmax(path, weights, -1, None, "safe_softmax"), value)
-
-
-# Quantized values: what the operators compute of an element and its parameters is not looked into
-
-
-def _quantizer(name: str, dtype_of: Callable[[Any, Any, Any], torch.dtype]) -> None:
-    def run(
-        path: Path, input: Any, scale: Any = None, zero_point: Any = None, quant_min: Any = None, quant_max: Any = None,
-        dtype: Any = None, scales: Any = None, zero_points: Any = None, axis: Any = None, out_dtype: Any = None,
-    ) -> Any:  # fmt: skip
-        first = scale if scale is not None else scales
-        second = zero_point if zero_point is not None else zero_points
-        target = dtype_of(input, dtype, out_dtype)
-        at = None if axis is None else normal_dim(path, axis, input.dim())
-        if at is not None:
-            path.require(integer(first.shape[0]) == integer(input.shape[at]), "a scale for each index")
-
-        def element(elements: Elements, index: Index) -> Any:
-            given = [input.at(elements, index)]
-            for one in (first, second):
-                given += [] if one is None else [_read(elements, one, index, at)]
-            given += [_read(elements, one, index, None) for one in (quant_min, quant_max)]
-            symbol = f"{name}_{input.dtype}_{dtype}_{target}"
-            return elements.function(symbol, elements.sort(target), given)
-
-        return SymbolicTensor.make(path, input.shape, target, element)
-
-    for overload in ("default", "tensor"):
-        meaning(f"quantized_decomposed.{name}_per_tensor.{overload}")(run)
-    meaning(f"quantized_decomposed.{name}_per_channel.default")(run)
-
-
-def _read(elements: Elements, value: Any, index: Index, at: int | None) -> Any:
-    if isinstance(value, SymbolicTensor):
-        inner = (index[at],) if at is not None and value.dim() else (z3.IntVal(0),) * value.dim()
-        found = value.at(elements, inner)
-        if value.dtype in FLOATS:
-            return found
-        return z3.BV2Int(found, True)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return z3.IntVal(value)
-    if hasattr(value, "term"):
-        return value.term
-    if isinstance(value, float) and math.isfinite(value):
-        return elements.constant(value, torch.float64)
-    raise UnsupportedError("a parameter of quantized values")
-
-
-_quantizer("quantize", lambda input, dtype, out: dtype)
-_quantizer("dequantize", lambda input, dtype, out: out or torch.float32)
 
 
 # Norms

@@ -112,6 +112,22 @@ class SymbolicTensor(torch.Tensor):
     def _with(self, name: str, *others: Any) -> Any:
         return _METHODS[name](*others)
 
+    def reshape(self, *sizes: Any) -> Any:
+        """Return the same elements with other sizes, which torch would not take if they are symbols."""
+        return self._with("reshape", self, sizes[0] if isinstance(sizes[0], list | tuple) else list(sizes))
+
+    def expand(self, *sizes: Any) -> Any:  # type: ignore[override]
+        """Return it broadcast to sizes."""
+        return self._with("expand", self, sizes[0] if isinstance(sizes[0], list | tuple) else list(sizes))
+
+    def narrow(self, dim: int, start: Any, length: Any) -> Any:
+        """Return a part of a dim."""
+        return self._with("narrow", self, dim, start, length)
+
+    def element_size(self) -> int:
+        """Return how many bytes an element takes; what a rule may store is not looked into."""
+        return 0
+
     def __mul__(self, other: Any) -> Any:
         return self._with("mul", self, other)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,9 +10,9 @@ import z3
 from exirkit.patterns.proving.elements import Elements, sizes_equal
 from exirkit.patterns.proving.meanings import meaning
 from exirkit.patterns.proving.movement import viewed
-from exirkit.patterns.proving.paths import Path, UnsupportedError, integer
+from exirkit.patterns.proving.paths import Number, Path, UnsupportedError, integer
 from exirkit.patterns.proving.pointwise import add
-from exirkit.patterns.proving.sums import UnknownResult, fold, mean, product_kind
+from exirkit.patterns.proving.sums import UnknownResult, fold, product_kind
 from exirkit.patterns.proving.tensors import Index, SymbolicTensor, product
 
 
@@ -46,10 +45,14 @@ class _Window:
         stride: From one window to the next.
         padding: In front of the dim, and behind it.
         dilation: From one element of the window to the next.
+        is_over_end: The last window may reach over the end, if it starts before it.
     """
 
-    def __init__(self, size: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> None:
+    def __init__(
+        self, size: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, *, is_over_end: bool = False
+    ) -> None:
         self.size, self.kernel, self.stride, self.padding, self.dilation = size, kernel, stride, padding, dilation
+        self.is_over_end = is_over_end
 
     def count(self, path: Path) -> Any:
         """Return how many windows there are; that one fits is required."""
@@ -59,7 +62,14 @@ class _Window:
         path.require(integer(self.padding) >= 0, "a padding that is not negative")
         room = self.size + 2 * self.padding - self.dilation * (self.kernel - 1) - 1
         path.require(integer(room) >= 0, "an input that a window fits into")
+        if self.is_over_end:
+            return self._over_end(path, room)
         return (room if _is(self.stride, 1) else room // self.stride) + 1
+
+    def _over_end(self, path: Path, room: Any) -> Any:
+        count = (room + self.stride - 1) // self.stride + 1
+        starts_behind = (integer(count) - 1) * integer(self.stride) >= integer(self.size) + integer(self.padding)
+        return Number(path, z3.If(starts_behind, integer(count) - 1, integer(count)))
 
     def place(self, index: Any, inner: Any) -> Any:
         """Return the place in the dim of an element of a window."""
@@ -69,7 +79,13 @@ class _Window:
 
     def inside(self, place: Any) -> list[Any]:
         """Return the conditions under which a place is in the dim; where nothing is padded it always is."""
-        return [] if _is(self.padding, 0) else [place >= 0, place < integer(self.size)]
+        return [] if _is(self.padding, 0) and not self.is_over_end else [place >= 0, place < integer(self.size)]
+
+    def padded_part(self, index: Any) -> Any:
+        """Return how many elements of a window without dilation are in the dim or its padding."""
+        first = integer(index) * integer(self.stride) - integer(self.padding)
+        last, end = first + integer(self.kernel), integer(self.size) + integer(self.padding)
+        return z3.If(last > end, end, last) - first
 
     def part(self, index: Any) -> Any:
         """Return how many elements of a window without dilation are in the dim."""
@@ -192,15 +208,14 @@ def _windows(
     path: Path, tensor: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: Any
 ) -> tuple[list[_Window], int]:
     """Return the windows of the last dims, and how many dims are in front of them."""
-    if ceil_mode:
-        raise UnsupportedError("a pool with windows over the end")
     kernel = list(kernel) if isinstance(kernel, list | tuple) else [kernel]
     count = max(2, len(kernel))
     stride = kernel if isinstance(stride, list | tuple) and not stride else stride
     front = tensor.dim() - count
     path.require(front in (1, 2), "a dim of channels")
     options = [_each(path, one, count) for one in (kernel, stride, padding, dilation)]
-    return [_Window(*one) for one in zip(tensor.shape[front:], *options, strict=True)], front
+    over = bool(ceil_mode)
+    return [_Window(*one, is_over_end=over) for one in zip(tensor.shape[front:], *options, strict=True)], front
 
 
 @meaning("aten.avg_pool2d.default")
@@ -223,6 +238,12 @@ def avg_pool2d(
         total = fold(elements, f"sum_{self.dtype}", [window.kernel for window in windows], term)
         if divisor_override is not None:
             count = integer(divisor_override)
+        elif ceil_mode:
+            parts = [
+                window.padded_part(one) if count_include_pad else window.part(one)
+                for window, one in zip(windows, places, strict=True)
+            ]
+            count = product(parts)
         elif count_include_pad or all(_is(window.padding, 0) for window in windows):
             count = integer(product([window.kernel for window in windows]))
         else:
@@ -234,21 +255,12 @@ def avg_pool2d(
     return SymbolicTensor.make(path, [*self.shape[:front], *(one.count(path) for one in windows)], self.dtype, element)
 
 
-@meaning("aten._adaptive_avg_pool2d.default", "aten.adaptive_avg_pool2d.default")
-def adaptive_avg_pool2d(path: Path, self: Any, output_size: Sequence[Any]) -> Any:
-    """The mean of each channel; other parts than all of it are not looked into."""
-    if not all(_is(one, 1) for one in output_size):
-        raise UnsupportedError("means of parts of channels")
-    return mean(path, self, [-2, -1], True)
-
-
 def _max_pool(
     path: Path, self: Any, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
     ceil_mode: Any = False,
 ) -> SymbolicTensor:  # fmt: skip
     windows, front = _windows(path, self, kernel_size, stride, padding, dilation, ceil_mode)
-    least = -math.inf if self.dtype.is_floating_point else None
-    if least is None and not all(_is(window.padding, 0) for window in windows):
+    if not self.dtype.is_floating_point and (ceil_mode or not all(_is(window.padding, 0) for window in windows)):
         raise UnsupportedError("a padded maximum of integers")
 
     def element(elements: Elements, index: Index) -> Any:
@@ -256,7 +268,7 @@ def _max_pool(
             at = [window.place(one, k) for window, one, k in zip(windows, index[front:], bound, strict=True)]
             inside = [one for window, place in zip(windows, at, strict=True) for one in window.inside(place)]
             value = self.at(elements, (*index[:front], *at))
-            return _or_else(inside, value, elements.constant(least, self.dtype)) if inside else value
+            return _or_else(inside, value, elements.least(self.dtype)) if inside else value
 
         return fold(elements, f"amax_{self.dtype}", [window.kernel for window in windows], term)
 

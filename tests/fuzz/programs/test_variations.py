@@ -17,6 +17,7 @@ from exirkit.fuzz.programs import build, parse_program, varied
 from exirkit.passes import StageEvent
 
 SEEDS = range(24)
+KINDS = ("region", "assertion", "in place", "buffer", "attribute", "view", "shown")
 
 
 def kinds_of(program: ExportedProgram) -> Iterator[str]:
@@ -32,6 +33,8 @@ def kinds_of(program: ExportedProgram) -> Iterator[str]:
         elif node.op == "call_function" and getattr(getattr(node.target, "_schema", None), "is_mutable", False):
             if node.target is torch.ops.aten.copy_.default and node.args[1].target is torch.ops.aten.clone.default:
                 yield "view"
+            if isinstance(node.args[0], Node) and node.args[0].target is torch.ops.aten.zeros_like.default:
+                yield "shown"
             yield "buffer" if isinstance(node.args[0], Node) and node.args[0].op == "placeholder" else "in place"
 
 
@@ -47,7 +50,7 @@ def test_they_compute_the_same_and_have_everything() -> None:
             for inputs in examination.inputs.get(method, []):
                 one, two = (session.run(inputs) for session in sessions)
                 assert difference(two.outputs, one.outputs) is None, (seed, method, other.graph)
-    assert min(seen[kind] for kind in ("region", "assertion", "in place", "buffer", "attribute", "view")) >= 3, seen
+    assert min(seen[kind] for kind in KINDS) >= 3, seen
 
 
 def test_shapes_are_changed_in_place_and_traced_again() -> None:

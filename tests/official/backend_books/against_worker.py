@@ -12,9 +12,13 @@ from typing import Any
 import torch
 
 from exirkit.bridge import AgainstBench, compared_with_original, port_pass
+from exirkit.bridge.against.comparisons import comparisons_of
+from exirkit.bridge.against.differences import differences
+from exirkit.bridge.against.original_passes import original_pass
+from exirkit.bridge.against.subjects import GeneratedSubject, as_exported
 from exirkit.bridge.against.target_operators import with_operators_of_books, with_operators_of_package
 from exirkit.bridge.official_edge import officially_lowered
-from exirkit.fuzz import Attachment, CampaignConfig, load_bench, parse_program
+from exirkit.fuzz import Attachment, CampaignConfig, load_bench, parse_program, program_text
 from exirkit.ir import DiagnosticError
 from exirkit.patterns import beside_other_libraries, defined_beside, parse_book
 
@@ -47,6 +51,32 @@ def forward(x: "{dtype}[2, 3]", y: "{dtype}[2, 3]"):
     return z
 
 run("forward", x=dyadic(1, bits=0), y=dyadic(2, bits=0))
+"""
+COMPARED = """program(1)
+
+def forward(x: "i32[2, 3]", y: "i32[2, 3]"):
+    z = aten.eq.Tensor(x, y)
+    return z
+
+run("forward", x=dyadic(1, bits=0), y=dyadic(2, bits=0))
+"""
+ASKS_FOR_TOSA = "executorch.backends.arm._passes.cast_int_comparison_inputs_pass:CastIntComparisonInputsPass"
+DIVISION = """program(1)
+
+def forward(x: "f32[2, 3]"):
+    y = aten.div.Tensor(x, 2.0)
+    return y
+
+run("forward", x=dyadic(1))
+"""
+COPIES = """program(1)
+
+def forward(x: "f32[3, 3]"):
+    y = aten.t_copy.default(x)
+    z = aten.linear.default(y, y, None)
+    return z
+
+run("forward", x=dyadic(1))
 """
 ADDMM = """program(1)
 
@@ -103,8 +133,23 @@ def exchanged() -> list[str]:
     ]
 
 
+def on_what_exporters_return() -> dict[str, Any]:
+    """Say which passes of a table run on what exporters return, and compare one."""
+    compared, left_out = comparisons_of(["backends/nxp"])
+    divided = next(one for one in compared if one.name == "ConvertDivToMulPass")
+    outcome = differences(GeneratedSubject(parse_program(DIVISION)), divided)
+    return {
+        "dialects": {one.name: one.originals[0].dialect for one in compared},
+        "left out": list(left_out),
+        "division": [one.bucket for one in outcome.found],
+        "exported": program_text(as_exported(parse_program(COPIES))),
+    }
+
+
 def comparisons(folder: Path) -> dict[str, Any]:
     """Compare single programs."""
+    # Books define operators that modules of the package define as well, and those have to come first.
+    original_pass(ASKS_FOR_TOSA)
     good, wrong = book(BOOK, folder, "good.yaml"), book(WRONG, folder, "wrong.yaml")
     plain = SUBTRACTION.format(dtype="f32", alpha="")
     scaled = SUBTRACTION.format(dtype="f32", alpha=", alpha=2")
@@ -118,8 +163,9 @@ def comparisons(folder: Path) -> dict[str, Any]:
         "theirs stops": compared(plain, f"{TOYS}:Stops", [good]),
         "table": compared(ADDMM.format(alpha=", alpha=2"), ORIGINAL, []),
         "table, right": compared(ADDMM.format(alpha=""), ORIGINAL, []),
+        "asks for TOSA": compared(COMPARED, ASKS_FOR_TOSA, []),
     }
-    return {"found": found, "exchanged": exchanged()}
+    return {"found": found, "exchanged": exchanged(), "on aten": on_what_exporters_return()}
 
 
 def campaign(folder: Path) -> dict[str, Any]:

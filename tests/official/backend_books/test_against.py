@@ -50,6 +50,7 @@ def more() -> Any:
         ("theirs stops", ["theirs is wrong | Stops | raises IndexError"]),
         ("table", ["theirs is wrong | AddmmToLinearTransform | output beyond-budget"]),
         ("table, right", []),
+        ("asks for TOSA", []),
     ],
 )
 def test_side_is_told(sample: Any, case: str, buckets: list[str]) -> None:
@@ -67,6 +68,21 @@ def test_passes_get_the_operators_of_their_package(sample: Any) -> None:
     assert re.fullmatch(r"against_toys_[0-9a-f]{10}\.scaled\.default", before)
     assert there == "against_toys.scaled.number"
     assert back == before
+
+
+def test_a_table_says_which_passes_run_on_what_exporters_return(sample: Any) -> None:
+    found = sample["on aten"]
+    assert found["dialects"]["ConvertDivToMulPass"] == "aten"
+    assert found["dialects"]["ConvertReshapingNodesToViewPass"] == "edge"
+    # It has a converter that is not installed, and passes that do without.
+    assert "AddBatchSizeFor3DInputPool2DOps" in found["dialects"]
+    # What the pass notes on nodes is of another environment of sizes than the program.
+    assert found["division"] == ["operators differ | ConvertDivToMulPass"]
+
+
+def test_programs_as_exporters_return_them_have_views_and_no_defaults(sample: Any) -> None:
+    assert "y = aten.t.default(x)" in sample["on aten"]["exported"]
+    assert "z = aten.linear.default(y, y)\n" in sample["on aten"]["exported"]
 
 
 def test_same_seeds_give_the_same_programs(more: Any) -> None:

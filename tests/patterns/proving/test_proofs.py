@@ -72,6 +72,19 @@ FILLED = f"  where: B > 0\n{NORMAL}"
 RAISED = "aten.exp.default(aten.sub.Tensor(x, aten.amax.default(x, [1], True)))"
 SHIFTED = f"aten.div.Tensor({RAISED}, aten.sum.dim_IntList({RAISED}, [1], True))"
 
+BYTES = 'q: "i8 [*S]", s: "float in [0.001, 10]", z: "int in [-128, 127]"'
+QUANTIZE = "quantized_decomposed.quantize_per_tensor.default({}, s, {}, -128, 127, i8)"
+DEQUANTIZE = "quantized_decomposed.dequantize_per_tensor.default({}, s, {}, -128, 127, i8)"
+VALUE = DEQUANTIZE.format("q", "z")
+ROUNDED = QUANTIZE.format(VALUE, "z")
+POOLED = "aten.max_pool2d.default({}, [3, 2], [2, 2], [1, 1], [1, 1], True)"
+SIZED = "aten.upsample_bilinear2d.vec({}, [3, 4], False, none)"
+NEGATED_BYTES = "aten.sub.Scalar(aten.neg.default(aten._to_copy.default(q, dtype=i16)), -2 * z)"
+NEGATIVE = f"aten._to_copy.default(aten.clamp.default({NEGATED_BYTES}, -128, 127), dtype=i8)"
+SINH = "aten.mul.Scalar(aten.sub.Tensor(aten.exp.default(x), aten.exp.default(aten.neg.default(x))), 0.5)"
+LAST = "aten.permute_copy.default(x, [0, 3, 1, 2])"
+TWICE = "aten.amax.default(aten.amax.default(x, [0], True), [{}], True)"
+
 
 @pytest.mark.parametrize(
     ("variables", "match", "replace", "more", "arithmetic", "is_of_all_ranks"),
@@ -86,6 +99,13 @@ SHIFTED = f"aten.div.Tensor({RAISED}, aten.sum.dim_IntList({RAISED}, [1], True))
         (IMAGES, f"aten.mul.Tensor({CONVOLVED.format('w')}, s)", CONVOLVED.format(SCALED), TOLERANT, "reals", True),
         ('x: "f32 [A, B]", n: "f32 []"', f"{SUM.format('aten.mul.Tensor(x, n)')}", PULLED, NORMAL, "reals", True),
         ('x: "f32 [A, B]"', "aten.mean.dim(x, [1], True)", MEAN, FILLED, "reals", True),
+        (BYTES, ROUNDED, "q", "", "free", True),
+        (BYTES, QUANTIZE.format(f"aten.neg.default({VALUE})", "z"), NEGATIVE, "", "bits", True),
+        (BYTES, f"aten.relu.default({VALUE})", DEQUANTIZE.format("aten.clamp.default(q, z)", "z"), "", "bits", True),
+        (BYTES, f"aten.mul.Scalar({VALUE}, 2.0)", VALUE.replace("s,", "s * 2.0,"), TOLERANT, "reals", True),
+        ('x: "f32 [*S]"', "aten.sinh.default(x)", SINH, NORMAL, "reals", True),
+        ('x: "f32 [A, B]"', "aten.amax.default(x, [0, 1], True)", TWICE.format(1), NORMAL, "reals", True),
+        ('x: "any [*S]", p: "perm of x"', f"{PERMUTE}({PERMUTE}(x, p), inverse(p))", "x", "", "free", False),
     ],
 )  # fmt: skip
 def test_proved(variables: str, match: str, replace: str, more: str, arithmetic: str, *, is_of_all_ranks: bool) -> None:
@@ -107,6 +127,13 @@ def test_proved(variables: str, match: str, replace: str, more: str, arithmetic:
         ('x: "any [A, B]"', "aten.view_copy.default(x, [B, A])", f"{PERMUTE}(x, [1, 0])", ""),
         ('x: "f32 [~S]", y: "f32 [~S]", S: "dims [*D]"', "aten.add.Tensor(x, aten.mul.Scalar(y, 0))", "x", ""),
         (IMAGES, f"aten.mul.Tensor({CONVOLVED.format('w')}, s)", CONVOLVED.format("w"), TOLERANT),
+        (BYTES, QUANTIZE.format(VALUE, "0"), "q", ""),
+        (BYTES, f"aten.relu.default({VALUE})", DEQUANTIZE.format("aten.clamp.default(q, 0)", "z"), ""),
+        (BYTES, f"aten.mul.Scalar({VALUE}, 2.0)", VALUE.replace("s,", "s * 3.0,"), TOLERANT),
+        ('x: "f32 [*S]"', "aten.cosh.default(x)", SINH, NORMAL),
+        ('x: "f32 [A, B, C]"', "aten.amax.default(x, [0, 1], True)", TWICE.format(2), NORMAL),
+        ('x: "f32 [A, B, C, D]"', SIZED.format(LAST), f"{PERMUTE}({SIZED.format('x')}, [0, 3, 1, 2])", NORMAL),
+        ('x: "f32 [A, B, C, D]"', POOLED.format("x"), POOLED.format("x").replace("True", "False"), ""),
         (WEIGHTS, CONVOLVED.format("w"), CONVOLVED.format("w").replace("[2, 1]", "[1, 1]"), TOLERANT),
         (
             'x: "f32 [A, B]"',
@@ -126,6 +153,27 @@ def test_not_proved(variables: str, match: str, replace: str, more: str) -> None
     found = shown(variables, match, replace, more)
     assert found.status in ("refuted", "open"), found
     assert found.reason
+
+
+def test_a_nan_does_not_refute_what_claims_nothing_of_it() -> None:
+    # Of quantizing a NaN nothing is known, and the rule says so.
+    clamped = f"aten.clamp.default({QUANTIZE.format('x', 'z')}, z)"
+    variables = BYTES.replace('q: "i8', 'x: "f32')
+    normal = "  equiv: {values: normal, lsb: 0, why: one}"
+    assert shown(variables, QUANTIZE.format("aten.relu.default(x)", "z"), clamped, normal).status == "proved"
+
+
+def test_fewer_dims_where_there_are_many_combinations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exirkit.patterns.proving.paths.MOST_PATHS", 100)
+    book = book_of('x: "any [*S]", p: "perm of x", d: "axes of x"', f"{PERMUTE}(aten.flip.default(x, d), p)", FLIPPED)
+    found = certificate_of(book.rules[0], book)
+    assert found.most_dims == 2
+    assert found.status == "proved"
+    assert "0 to 2" in found.ranks
+    assert unconfirmed_certificate(found, book.rules[0], book) is None
+
+
+FLIPPED = f"aten.flip.default({PERMUTE}(x, p), [inverse(p)[norm(i, x)] for i in d])"
 
 
 def test_refuted_by_a_program_with_its_values() -> None:

@@ -13,11 +13,21 @@ import torch
 z3 = pytest.importorskip("z3")
 
 from exirkit.patterns.operators.table import OperatorTable  # noqa: E402
-from exirkit.patterns.proving import movement, pointwise, sums, windows  # noqa: E402
+from exirkit.patterns.proving import (  # noqa: E402
+    distances,
+    functions,
+    indexing,
+    movement,
+    planes,
+    pointwise,
+    quantizers,
+    sums,
+    windows,
+)
 from exirkit.patterns.proving.elements import Elements, float_of  # noqa: E402
 from exirkit.patterns.proving.meanings import MEANINGS, SymbolicBuilder  # noqa: E402
 from exirkit.patterns.proving.paths import Number, Path, integer  # noqa: E402
-from exirkit.patterns.proving.tensors import SymbolicTensor, unraveled  # noqa: E402
+from exirkit.patterns.proving.tensors import SymbolicTensor, input_tensor, unraveled  # noqa: E402
 
 
 def symbolic(path: Path, tensor: torch.Tensor) -> SymbolicTensor:
@@ -44,7 +54,7 @@ def value(term: Any, dtype: torch.dtype) -> Any:
     return found
 
 
-def check(name: str, args: tuple[Any, ...], mode: str = "bits") -> None:
+def check(name: str, args: tuple[Any, ...], mode: str = "bits", **options: Any) -> None:
     op = OperatorTable().find(name)
     path = Path()
     path.is_real = mode == "reals"
@@ -54,8 +64,8 @@ def check(name: str, args: tuple[Any, ...], mode: str = "bits") -> None:
             return symbolic(path, one)
         return [made(each) for each in one] if isinstance(one, list) else one
 
-    expected = op(*args)
-    found = SymbolicBuilder(path).call(op, tuple(made(one) for one in args), {})
+    expected = op(*args, **options)
+    found = SymbolicBuilder(path).call(op, tuple(made(one) for one in args), options)
     pairs = zip(expected, found, strict=True) if isinstance(expected, tuple | list) else [(expected, found)]
     for wanted, result in pairs:
         if isinstance(result, sums.UnknownResult):
@@ -105,9 +115,21 @@ MOVEMENT: list[tuple[str, tuple[Any, ...]]] = [
     ("aten.slice_scatter.default", (values(6), values(2), 0, 1, 5, 2)),
     ("aten.index_select.default", (values(4, 3), 0, torch.tensor([3, 0, 1]))),
     ("aten.full_like.default", (values(2, 2), 2.5)),
+    ("aten.fill.Scalar", (values(2, 2, dtype=torch.int8), 3)),
+    ("aten.roll.default", (values(2, 3), [2])),
+    ("aten.pixel_unshuffle.default", (values(1, 2, 4, 6), 2)),
+    ("aten.im2col.default", (values(1, 2, 4, 6), [2, 3], [1, 1], [0, 0], [2, 3])),
+    ("aten.reflection_pad2d.default", (values(1, 2, 3, 4), [1, 3, 2, 0])),
+    ("aten.reflection_pad1d.default", (values(2, 4), [2, 1])),
+    ("aten.pad.default", (values(1, 2, 3, 4), [1, 2, 0, 1], "reflect")),
+    ("aten.pad.default", (values(3, 4), [1, 2], "constant", 0.5)),
+    ("aten.upsample_nearest2d.vec", (values(1, 2, 2, 3), [4, 9], None)),
+    ("aten.upsample_nearest2d.vec", (values(1, 1, 2, 3), None, [2.0, 3.0])),
 ]  # fmt: skip
 
-POINTWISE: list[tuple[str, tuple[Any, ...]]] = [
+SMALL = torch.arange(7, dtype=torch.int8) % 6
+
+POINTWISE: list[tuple[Any, ...]] = [
     *((f"aten.{name}.default", (SPECIAL,)) for name in ("neg", "abs", "relu", "reciprocal", "floor", "ceil")),
     *((f"aten.{name}.default", (values(7, dtype=torch.int8),)) for name in ("neg", "abs", "relu", "bitwise_not")),
     *((f"aten.{name}.Tensor", (SPECIAL, SPECIAL.flip(0))) for name in ("add", "sub", "mul", "div", "lt", "ge", "ne")),
@@ -129,9 +151,19 @@ POINTWISE: list[tuple[str, tuple[Any, ...]]] = [
     ("aten.square.default", (SPECIAL,)),
     ("aten.masked_fill.Scalar", (SPECIAL, SPECIAL > 0, 2.0)),
     ("aten.rsub.Scalar", (SPECIAL, 2.0)),
+    ("aten.sign.default", (SPECIAL,)),
+    ("aten.sign.default", (values(7, dtype=torch.int8) - 3,)),
+    ("aten.trunc.default", (SPECIAL,)),
+    ("aten.threshold.default", (SPECIAL, 0.5, -2.0)),
+    ("aten.div.Tensor_mode", (SPECIAL, SPECIAL.flip(0)), {"rounding_mode": "trunc"}),
+    ("aten.div.Tensor_mode", (SPECIAL, SPECIAL.flip(0)), {"rounding_mode": None}),
+    *((f"aten.bitwise_{name}.Tensor", (values(7, dtype=torch.int8) - 3, SMALL)) for name in ("and", "or", "xor")),
+    *((f"aten.bitwise_{name}.Tensor", (SPECIAL > 0, SPECIAL > 1)) for name in ("and", "or", "xor")),
+    *((f"aten.bitwise_{name}_shift.Tensor", (values(7, dtype=torch.int8) - 3, SMALL)) for name in ("left", "right")),
+    ("aten.bitwise_right_shift.Tensor", (values(7, dtype=torch.uint8) + 250, SMALL.to(torch.uint8))),
 ]  # fmt: skip
 
-REALS: list[tuple[str, tuple[Any, ...]]] = [
+REALS: list[tuple[Any, ...]] = [
     ("aten.sum.dim_IntList", (values(1, 3), [0])),
     ("aten.mean.dim", (values(3, 1), [1], True)),
     ("aten.hardsigmoid.default", (values(7),)),
@@ -142,6 +174,22 @@ REALS: list[tuple[str, tuple[Any, ...]]] = [
     ("aten.mm.default", (values(2, 1), values(1, 3))),
     ("aten.linear.default", (values(2, 1), values(3, 1), values(3))),
     ("aten.addmm.default", (values(3), values(2, 1), values(1, 3))),
+    *((f"aten.{name}.default", (values(7) * 0.75,)) for name in ("floor", "ceil", "trunc", "round", "sign")),
+    ("aten.remainder.Tensor", (values(7), values(7) + 7)),
+    ("aten.remainder.Scalar", (values(7), 0.75)),
+    ("aten.floor_divide.default", (values(7), values(7) - 7)),
+    ("aten.div.Tensor_mode", (values(7), values(7) - 7), {"rounding_mode": "floor"}),
+    ("aten.div.Tensor_mode", (values(7), values(7) - 7), {"rounding_mode": "trunc"}),
+]  # fmt: skip
+
+COMPOSED: list[tuple[str, tuple[Any, ...]]] = [
+    *((f"aten.{name}.default", (values(7),)) for name in ("sin", "cos", "tan", "sinh", "cosh", "asinh", "selu")),
+    *((f"aten.{name}.default", (values(7).abs() + 1.5,)) for name in ("acosh", "log2", "log10")),
+    *((f"aten.{name}.default", (values(7) / 8,)) for name in ("asin", "acos", "atanh")),
+    ("aten.celu.default", (values(7), 0.5)),
+    ("aten.logit.default", (values(7) / 20 + 0.5,)),
+    ("aten.logit.default", (values(7) / 8 + 0.5, 0.125)),
+    ("aten.elu.default", (values(7), 0.5, 2.0, 1.5)),
 ]  # fmt: skip
 
 
@@ -164,6 +212,10 @@ FOLDS: list[tuple[str, tuple[Any, ...]]] = [
     ("aten._adaptive_avg_pool2d.default", (IMAGE, [1, 1])),
     ("aten.max_pool2d.default", (IMAGE, [2, 2], [], [0, 0], [2, 1])),
     ("aten.max_pool2d_with_indices.default", (IMAGE[0], [2, 2], [1, 2])),
+    ("aten.max_pool2d.default", (IMAGE, [2, 2], [2, 2], [0, 0], [1, 1], True)),
+    ("aten.avg_pool2d.default", (IMAGE, [2, 2], [2, 2], [0, 0], True)),
+    ("aten.avg_pool2d.default", (IMAGE, [3, 2], [2, 3], [1, 1], True, True)),
+    ("aten.avg_pool2d.default", (IMAGE, [3, 2], [2, 3], [1, 1], True, False)),
     ("aten.var.correction", (values(3, 4), [1])),
     ("aten.linalg_vector_norm.default", (values(3, 4), 2, [0])),
     ("aten.linalg_vector_norm.default", (values(3, 4), 1, None, True)),
@@ -184,12 +236,18 @@ FOLDS: list[tuple[str, tuple[Any, ...]]] = [
 ]  # fmt: skip
 
 
+def magnitude(term: Any) -> float:
+    found = float_of(term)
+    return -math.inf if found is None else found
+
+
 def computed_fold(elements: Elements, kind: str, sizes: Sequence[Any], body: Callable[[list[Any]], Any]) -> Any:
     """What a fold is where sizes are known: the prover only knows which folds are equal."""
     places = itertools.product(*(range(int(str(z3.simplify(integer(one))))) for one in sizes))
     terms = [z3.simplify(body([z3.IntVal(one) for one in place])) for place in places]
     if kind.startswith("amax"):
-        return max(terms, key=lambda one: float_of(one) or 0.0)
+        # What is padded is below everything.
+        return max(terms, key=magnitude)
     return z3.simplify(sum(terms, z3.RealVal(0)))
 
 
@@ -205,14 +263,71 @@ def test_folds(name: str, args: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
     check(name, args, "reals")
 
 
-@pytest.mark.parametrize(("name", "args"), MOVEMENT + POINTWISE)
-def test_bits(name: str, args: tuple[Any, ...]) -> None:
-    check(name, args)
+def with_options(cases: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return [one if len(one) == 3 else (*one, {}) for one in cases]
 
 
-@pytest.mark.parametrize(("name", "args"), REALS)
-def test_reals(name: str, args: tuple[Any, ...]) -> None:
+@pytest.mark.parametrize(("name", "args", "options"), with_options(MOVEMENT + POINTWISE))
+def test_bits(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+    check(name, args, **options)
+
+
+@pytest.mark.parametrize(("name", "args", "options"), with_options(REALS))
+def test_reals(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+    check(name, args, "reals", **options)
+
+
+@pytest.mark.parametrize(("name", "args"), COMPOSED)
+def test_functions_by_their_definitions(name: str, args: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    def numeric(word: str) -> Callable[[Elements, Any], Any]:
+        return lambda elements, a: z3.RealVal(str(getattr(math, word)(float_of(z3.simplify(a)) or 0.0)))
+
+    for module in (functions, pointwise):
+        for word in ("exp", "log", "sqrt"):
+            # A choice between two values computes both: outside of where they are defined they may be anything.
+            monkeypatch.setattr(module, f"real_{word}", numeric(word))
+    monkeypatch.setattr(functions, "real_unknown", numeric)
     check(name, args, "reals")
+
+
+SCALES = [1e-9, 3.7e-5, 0.0123456789, 1 / 3, 1.0, 777.7, 1e6]
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_laws_of_quantized_values(scale: float) -> None:
+    """What the prover assumes of rounding, on all integers of 16 bits, or many."""
+    numbers, parts = torch.arange(-(2**15), 2**15), torch.arange(-(2**15), 2**15, 97)
+    for zero in (-(2**15), -128, 0, 200, 2**16 - 1):
+        operator = OperatorTable().find("quantized_decomposed.dequantize_per_tensor.default")
+        floats = operator(numbers.to(torch.int16), scale, zero, -(2**15), 2**15 - 1, torch.int16)
+        assert (floats.diff() > 0).all()
+        assert torch.equal(floats > 0, numbers > zero)
+        assert torch.equal(floats < 0, numbers < zero)
+        for made, whole in (
+            (floats, numbers - zero),
+            (-floats, zero - numbers),
+            (floats.abs(), (numbers - zero).abs()),
+        ):
+            assert torch.equal(torch.round(made * (1.0 / scale)).long(), whole)
+        few = operator(parts.to(torch.int16), scale, zero, -(2**15), 2**15 - 1, torch.int16)
+        total, difference = few[:, None] + few, few[:, None] - few
+        assert torch.equal(torch.round(total * (1.0 / scale)).long(), parts[:, None] + parts - 2 * zero)
+        assert torch.equal(torch.round(difference * (1.0 / scale)).long(), parts[:, None] - parts)
+
+
+def test_a_fold_of_a_plane_depends_on_the_order_of_its_dims() -> None:
+    # A sum does not: a mean of a transposed image is that of the image, and a resized one is not the resized image.
+    path = Path()
+    path.is_real = True
+    elements = Elements(path, "reals")
+    size = Number(path, z3.Int("n"))
+    image = input_tensor(path, "x", [1, 1, size, size], torch.float32)
+    turned = movement.permuted(path, image, [0, 1, 3, 2])
+    index = tuple(z3.Int(f"i{at}") for at in range(4))
+    sampled = [planes.of_planes(path, "any", one, 2, [2, 2], []).at(elements, index) for one in (image, turned)]
+    assert not sampled[0].eq(sampled[1])
+    added = [sums.sum_over(path, one, [2, 3], True).at(elements, index) for one in (image, turned)]
+    assert added[0].eq(added[1])
 
 
 def test_digits_of_a_place() -> None:
@@ -231,5 +346,7 @@ def test_digits_of_a_place() -> None:
 
 
 def test_all_meanings_are_registered() -> None:
-    modules = {one.__name__ for one in (movement, pointwise, sums, windows)}
+    modules = {
+        one.__name__ for one in (distances, functions, indexing, movement, planes, pointwise, quantizers, sums, windows)
+    }
     assert modules <= {one.__module__ for one in MEANINGS.values()}

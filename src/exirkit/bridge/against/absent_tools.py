@@ -16,8 +16,9 @@ from typing import Any, NoReturn
 
 import typing_extensions
 
-# The Arm backend writes TOSA with the one, whose quantizer Cortex-M derives its own from; the other has models.
-ABSENT = ("tosa_serializer", "tosa", "tosa.TosaGraph", "torchvision")
+# The Arm backend writes TOSA with the one, whose quantizer Cortex-M derives its own from; torchvision has models, and
+# NXP's converter makes what its delegate is.
+ABSENT = ("tosa_serializer", "tosa", "tosa.TosaGraph", "torchvision", "eiq_neutron_sdk")
 
 
 def install_absent_tools(

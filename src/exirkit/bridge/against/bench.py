@@ -35,7 +35,7 @@ from exirkit.patterns import CompiledRule
 from .comparisons import Comparison, comparisons_of
 from .differences import ORACLES, Outcome, differences
 from .scripts import script_of
-from .subjects import GeneratedSubject, RealSubject, Subject, real_programs
+from .subjects import GeneratedSubject, RealSubject, Subject, as_exported, real_programs
 
 # Programs that are tried to reduce one; the official exporter takes a tenth of a second for each.
 _TRIALS = 200
@@ -103,7 +103,7 @@ class AgainstBench:
         # Programs of turns with a pattern are counted on their own, so that none of its ways is left out.
         patterned = turn - turn // _FREE_TURN
         made = generate_with_pattern(turn if is_free else patterned, [] if is_free else self._sources[number], policy)
-        program = made.program
+        program = made.program if self.comparisons[number].is_on_edge else as_exported(made.program)
         steps = sum(len(method.steps) for method in program.methods)
         features = frozenset(features_of(program)) | pattern_features(made)
         return Case(seed, AgainstCase(number, program), program_text(program), steps, features)

@@ -170,7 +170,7 @@ def comparisons_of(
             left_out[entry.name] = entry.remark or f"done by {', '.join(entry.passes)}"
             continue
         try:
-            made[entry.name] = original_pass(f"{_module_of(books[0], entry)}:{entry.name}")
+            made[entry.name] = original_pass(f"{_module_of(books[0], entry)}:{entry.name}@{entry.runs_on}")
         except (ModelError, UsageError) as error:
             left_out[entry.name] = error.diagnostics[0].message
     # All modules are imported before any book is read: operators of a target are registered once.

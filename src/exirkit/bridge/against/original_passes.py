@@ -6,6 +6,7 @@ import copy
 import importlib
 import inspect
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -26,6 +27,9 @@ _MODULE = frozenset({"graph_module", "gm"})
 
 # Kernels of a target's operators for the processor that this runs on, by package.
 _KERNELS = {"executorch.backends.cadence.": "executorch.backends.cadence.aot.ref_implementations"}
+
+# Passes of the Arm backend ask which version of TOSA they lower for, and which extensions it has.
+_ARM, _TOSA = "executorch.backends.arm.", "TOSA-1.0+INT+FP"
 
 Dialect = Literal["edge", "aten"]
 
@@ -69,16 +73,27 @@ class OriginalPass:
         mine = copy_program(program)
         for module in called_graphs(mine.graph_module):
             module.recompile()
-        made = self.factory(mine)
-        given: Any = mine if _takes_program(made) else mine.graph_module
-        found = made(given)
+        with _surroundings(self.target):
+            made = self.factory(mine)
+            given: Any = mine if _takes_program(made) else mine.graph_module
+            found = made(given)
         if isinstance(found, ExportedProgram):
             return found
         whole = getattr(found, "exported_program", None)
         if isinstance(whole, ExportedProgram):
             return whole
         module = getattr(found, "graph_module", found)
-        return _with_module(mine, module if isinstance(module, GraphModule) else mine.graph_module)
+        made_module = module if isinstance(module, GraphModule) else mine.graph_module
+        return _with_module(mine, made_module, keeps_ranges=self.dialect == "aten")
+
+
+def _surroundings(target: str) -> AbstractContextManager[Any]:
+    """Return what the pass manager of a package sets up around its passes."""
+    if not target.startswith(_ARM):
+        return nullcontext()
+    tosa = importlib.import_module("executorch.backends.arm.tosa.specification")
+    made: AbstractContextManager[Any] = tosa.TosaLoweringContext(tosa.TosaSpecification.create_from_string(_TOSA))
+    return made
 
 
 def original_pass(name: str) -> OriginalPass:
@@ -136,13 +151,20 @@ def _factory(found: Any, target: str) -> tuple[Callable[[ExportedProgram], Any],
 
 
 def _required(found: Any) -> list[inspect.Parameter]:
-    """Return the parameters that something called has to be given; of what says nothing, one."""
+    """Return the parameters that have to be given, and those for the program; one of what says nothing.
+
+    A class may do without the program where weights are attributes of the module, which they are not here.
+    """
     try:
         parameters = inspect.signature(found).parameters.values()
     except ValueError:
         return [inspect.Parameter("gm", inspect.Parameter.POSITIONAL_ONLY)]
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [one for one in parameters if one.default is one.empty and one.kind not in variable]
+    return [
+        one
+        for one in parameters
+        if one.kind not in variable and (one.default is one.empty or (one.default is None and one.name in _PROGRAM))
+    ]
 
 
 def _takes_program(made: Any) -> bool:
@@ -155,10 +177,18 @@ def _takes_program(made: Any) -> bool:
     return bool(parameters) and ("ExportedProgram" in str(parameters[0].annotation) or parameters[0].name in _PROGRAM)
 
 
-def _with_module(program: ExportedProgram, module: GraphModule) -> ExportedProgram:
-    """Return a program with another graph: its inputs and outputs are those of the old one, in their order."""
+def _with_module(program: ExportedProgram, module: GraphModule, *, keeps_ranges: bool) -> ExportedProgram:
+    """Return a program with another graph: its inputs and outputs are those of the old one, in their order.
+
+    Args:
+        program: What the pass was given.
+        module: What it returned.
+        keeps_ranges: The ranges of sizes are those of the program. Passes on what exporters return are followed by
+            another export, and what they note on nodes may belong to another environment of sizes.
+    """
     made = copy.copy(program)
     made._graph_module = module
     made._graph_signature = _get_updated_graph_signature(program.graph_signature, module)
-    made._range_constraints = _get_updated_range_constraints(module)
+    if not keeps_ranges:
+        made._range_constraints = _get_updated_range_constraints(module)
     return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Protocol, TypeAlias
 
@@ -11,6 +12,7 @@ import torch
 from torch.export import ExportedProgram
 
 from exirkit.fuzz import (
+    Call,
     Examination,
     ExirkitCompiler,
     Failure,
@@ -18,12 +20,13 @@ from exirkit.fuzz import (
     Program,
     ResultComparison,
     Tolerances,
+    check_program,
     expectations_of,
     gap_of,
     load_object,
     results_of,
 )
-from exirkit.ir import Diagnostic, UsageError, pytree
+from exirkit.ir import Diagnostic, ModelError, UsageError, operator_name, operator_named, pytree, view_of_copy
 
 Inputs: TypeAlias = Mapping[str, Sequence[Sequence[Any]]]
 """Flat inputs of every run, by method."""
@@ -77,6 +80,35 @@ class GeneratedSubject:
         for index, one in enumerate(results):
             state = {**one.state, **one.inputs}
             yield from comparison.failures(method, index, one.outputs, state, self._expectations[method])
+
+
+def as_exported(program: Program) -> Program:
+    """Return a program with views in place of copies of views, and without last arguments that are defaults.
+
+    So exporters write it, and passes on what they return look for that; rules are written about the copies, and match
+    both. The program is returned as it is where the views would be wrong.
+    """
+    methods = tuple(replace(one, steps=tuple(map(_call_as_exported, one.steps))) for one in program.methods)
+    made = replace(program, methods=methods)
+    try:
+        check_program(made)
+    except ModelError:
+        return program
+    return made
+
+
+def _call_as_exported(call: Call) -> Call:
+    if not call.op.startswith("aten."):
+        return call
+    op: Any = operator_named(call.op)
+    args = list(call.args)
+    for argument in reversed(op._schema.arguments[: len(args)]):
+        default = argument.default_value if argument.has_default_value() else ()
+        if type(args[-1]) is not type(default) or args[-1] != default:
+            break
+        args.pop()
+    view = view_of_copy(op)
+    return replace(call, op=call.op if view is None else operator_name(view), args=tuple(args))
 
 
 class RealSubject:

@@ -1,0 +1,16 @@
+"""The leaky ReLU of a tensor without dims gets one."""
+import sys
+from unittest import mock
+import torch
+sys.modules.setdefault("tosa_serializer", mock.MagicMock())  # it writes files, which is not needed here
+from executorch.backends.arm._passes.decompose_leaky_relu_pass import DecomposeLeakyReLUPass
+from executorch.exir import to_edge
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.nn.functional.leaky_relu(x)
+
+inputs = (torch.tensor(-1.0),)
+module = to_edge(torch.export.export(Model(), inputs)).exported_program().graph_module
+seen = DecomposeLeakyReLUPass()(module).graph_module(*inputs)[0]
+assert seen.shape == (), f"seen {list(seen.shape)}"
