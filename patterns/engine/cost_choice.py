@@ -21,6 +21,9 @@ from exirkit.patterns.matching.state import State
 from exirkit.patterns.operators.table import name_of
 from exirkit.patterns.operators.targets import Target
 
+# Descriptions are measured: a smaller share of the time that calls take is not certain to be gained.
+_LEAST_SHARE = 0.05
+
 Room = Callable[[Node], float]
 """Bytes of memory that the results of a rewrite may take at a node at once."""
 
@@ -120,6 +123,8 @@ class CostChoice:
             spent = sum(map(self.target.cost_of, done.made))
             # A kernel that is missing costs more than anything; one that is missing on both sides decides nothing.
             gained = -math.inf if math.isnan(saved - spent) else saved - spent
+            if 0 < gained < _LEAST_SHARE * saved:
+                gained = 0.0
             more_calls = sum(map(_is_call, done.made)) - sum(_is_call(one) for one in before if one._erased)
             raise _Measured(Estimate(gained, _scratch(done.made), more_calls))
 

@@ -39,8 +39,8 @@ class Work:
     Attributes:
         elements: Elements that are computed or moved: of the result, or of the input where that is reduced.
         macs: Multiplications with addition, for products of matrices and for convolutions.
-        weights: Elements of the right factor of a product of matrices beyond the first 65,536. Kernels bring them into an
-            order of their own, which for few rows costs as much as the product, once a cache does not hold them.
+        weights: Elements of the right factor of a product of matrices beyond the first 65,536. Kernels bring them into
+            an order of their own, which for few rows costs as much as the product, once a cache does not hold them.
         runs: Pieces of memory that are handled one by one: runs of a copy, rows of a norm, matrices of a batch.
         broadcast: How operands differ in shape. `dim`: the result has the rank and the sizes of one operand, and the
             other one repeats along one dim, or along the first of two; leading sizes of one aside. `any`: otherwise,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from exirkit import ApplyRules, FoldConstants, UsageError, to_edge
-from exirkit.ir import underlying
+from exirkit import ApplyRules, ExecutorchBackendConfig, FoldConstants, UsageError, to_edge
+from exirkit.ir import ops, underlying
 from exirkit.passes import Pass
 from exirkit.patterns import (
     KernelCost,
@@ -21,8 +21,10 @@ from exirkit.patterns import (
     shipped_targets,
     work_of,
 )
+from exirkit.runtime_ref import Runtime
 
 HOST = read_target("official_host")
+SUB = ops.edge.aten.sub.Tensor
 
 
 class Called(torch.nn.Module):
@@ -141,3 +143,88 @@ rules:
         "tuned.yaml",
     )
     assert [one.code for one in book.errors] == ["EK212"]
+
+
+@pytest.mark.parametrize(
+    ("out", "other", "broadcast"),
+    [
+        ((4, 6), (4, 6), None),
+        ((4, 6), (1,), None),
+        ((1, 4, 6), (4, 6), None),
+        ((4, 6), (6,), "dim"),
+        ((4, 6), (4, 1), "dim"),
+        ((1, 4, 6), (6,), "dim"),
+        ((3, 4, 6), (3, 1, 6), "dim"),
+        ((3, 4, 6), (6,), "any"),
+        ((3, 4, 6), (3, 1, 1), "any"),
+        ((1, 3, 4, 6), (3, 1, 1), "any"),
+        ((3, 4, 6), (4, 6), "any"),
+    ],
+)
+def test_how_operands_differ_in_shape(out: tuple[int, ...], other: tuple[int, ...], broadcast: str | None) -> None:
+    edge = to_edge(torch.export.export(Called(lambda self, x, y: x - y), (torch.ones(out), torch.ones(other))))
+    (node,) = edge.exported_program().graph.find_nodes(op="call_function", target=SUB)
+    work = work_of(node)
+    assert work is not None
+    assert work.broadcast == broadcast
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 16), (3, 8, 16), (3, 1, 16)])
+@pytest.mark.parametrize("first", [False, True])
+def test_operands_are_reshaped_so_that_one_repeats_along_one_dim(shape: tuple[int, ...], first: bool) -> None:
+    x, y = torch.randn(3, 8, 16), torch.randn(shape)
+    inputs = (y, x) if first else (x, y)
+
+    def function(self: Any, one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
+        return one - two
+
+    edge = to_edge(torch.export.export(Called(function), inputs))
+    rules = load_book("host").rules
+    made = edge.transform([ApplyRules(rules, RewriteOptions(target=HOST))]).exported_program()
+    assert torch.equal(made.module()(*inputs), function(None, *inputs))
+    (node,) = made.graph.find_nodes(op="call_function", target=SUB)
+    work = work_of(node)
+    assert work is not None
+    assert work.broadcast == (None if shape == (3, 8, 16) else "dim")
+
+
+def gelu_written_out(self: Any, x: torch.Tensor) -> torch.Tensor:
+    return 0.5 * x * (1.0 + torch.tanh(0.7978845608028654 * (x + 0.044715 * torch.pow(x, 3.0))))
+
+
+@pytest.mark.parametrize(
+    ("function", "gone", "most_calls"),
+    [
+        (lambda self, x: torch.tanh(x), "aten::tanh", 4),
+        (lambda self, x: torch.nn.functional.gelu(x, approximate="tanh"), "aten::gelu", 6),
+        (gelu_written_out, "aten::tanh", 6),
+        (lambda self, x: torch.softmax(x, -1), "aten::_softmax", 5),
+        (lambda self, x: torch.pow(x, 3), "aten::pow", 2),
+    ],
+    ids=["tanh", "gelu", "gelu written out", "softmax", "cube"],
+)
+def test_kernels_that_are_plain_loops_are_replaced(function: Any, gone: str, most_calls: int) -> None:
+    x = torch.cat([torch.linspace(-9, 9, 2048), torch.tensor([0.0, -0.0, 1e-7, -3e-5, 60.0, -60.0, 1e20, -1e20])])
+    x = x[: 2048 + 8].reshape(8, 257)
+    program = to_edge(torch.export.export(Called(function), (x,))).to_executorch(
+        ExecutorchBackendConfig(optimization_level=2)
+    )
+    (plan,) = program.executorch_program.execution_plan
+    assert gone not in {one.name for one in plan.operators}
+    assert sum(len(chain.instructions) for chain in plan.chains) <= most_calls
+    (found,) = Runtime.get().load_program(program.buffer).load_method("forward").execute([x])
+    torch.testing.assert_close(found, function(None, x.double()).float(), rtol=1e-5, atol=1e-6)
+
+
+def test_a_row_multiplies_from_the_left_where_the_cache_does_not_hold_the_weight() -> None:
+    found = []
+    for width in (64, 1024):
+        module, x = torch.nn.Linear(512, width), torch.randn(1, 512)
+        program = to_edge(torch.export.export(module, (x,))).to_executorch(
+            ExecutorchBackendConfig(optimization_level=2)
+        )
+        (plan,) = program.executorch_program.execution_plan
+        found.append({one.name for one in plan.operators})
+        (result,) = Runtime.get().load_program(program.buffer).load_method("forward").execute([x])
+        torch.testing.assert_close(result, module(x), rtol=1e-4, atol=1e-5)
+    assert found == [{"aten::linear"}, {"aten::mm", "aten::add"}]
