@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from .input_order import in_order_of_method
 from .process import WorkerDiedError, WorkerProcess
 from .wire import Header, Value, describe, restore
 
@@ -152,13 +153,15 @@ class OfficialRuntime:
         """Load a program and one method of it and make the calls one after another; the method keeps its state.
 
         Args:
-            pte: The file or its bytes.
+            pte: The file or its bytes. The runtime reads inputs in the dim order that the method states, whatever order
+                they have; for a program given as bytes they are laid out so before.
             calls: The flat inputs of every call.
             method: Name of the method.
             timeout_s: Seconds for everything together.
         """
         header, blobs = _program(pte)
-        described = [[describe(value, blobs) for value in call] for call in calls]
+        given = calls if isinstance(pte, Path) else in_order_of_method(pte, method, calls)
+        described = [[describe(value, blobs) for value in call] for call in given]
         return self._outputs({"op": "run", "method": method, "calls": described, **header}, blobs, timeout_s)
 
     def session(

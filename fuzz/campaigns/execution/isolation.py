@@ -10,8 +10,10 @@ import signal
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any
 
 from exirkit.fuzz.campaigns.config import CampaignConfig
@@ -20,8 +22,10 @@ from exirkit.ir import Diagnostic, InternalError, ModelError
 
 from .work import RESULTS
 
-# A child imports torch before its first word.
+# A child imports torch before its first word: some seconds of processor time, which a busy machine may take minutes to
+# give. So it is late if it has had none for so long, and in any case after so many times that.
 _START_SECONDS = 120.0
+_MOST_STARTS = 10
 _TAIL = 2000
 
 
@@ -102,10 +106,8 @@ class _Child:
         ]
         for reader in self._readers:
             reader.start()
-
-    def __del__(self) -> None:
-        with contextlib.suppress(Exception):
-            self.close()
+        # At the end of the interpreter the readers still have to see that the process has ended.
+        self._end = weakref.finalize(self, _end, self.process, self._readers)
 
     def run(self, config: str, seeds: Sequence[int], limit: float) -> tuple[list[Result], _Seen, bool]:
         """Return the results of some seeds, the last seed that was begun, and whether it took too long."""
@@ -118,7 +120,7 @@ class _Child:
         seen = _Seen()
         while True:
             try:
-                line = self._lines.get(timeout=limit if seen.seed is not None else _START_SECONDS)
+                line = self._lines.get(timeout=limit) if seen.seed is not None else self._first_word()
             except queue.Empty:
                 return results, seen, True
             # What is cut off was being written when the child died.
@@ -130,16 +132,25 @@ class _Child:
                 return results, seen, False
             seen = _take(said, seen, results)
 
+    def _first_word(self) -> str | None:
+        """Return the next line, for which a child that is given processor time may take several times as long.
+
+        Raises:
+            queue.Empty: It said nothing.
+        """
+        spent = processor_seconds(self.process.pid)
+        for _ in range(_MOST_STARTS - 1):
+            try:
+                return self._lines.get(timeout=_START_SECONDS)
+            except queue.Empty:
+                before, spent = spent, processor_seconds(self.process.pid)
+                if spent <= before:
+                    raise
+        return self._lines.get(timeout=_START_SECONDS)
+
     def close(self) -> None:
         """End the process."""
-        self.process.kill()
-        self.process.wait()
-        for reader in self._readers:
-            reader.join(timeout=5)
-        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
-            if stream is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    stream.close()
+        self._end()
 
     def tail(self) -> str:
         """Return the end of what the process wrote to standard error."""
@@ -149,6 +160,27 @@ class _Child:
         if self._first_megabytes is None:
             self._first_megabytes = megabytes
         self.growth_megabytes = megabytes - self._first_megabytes
+
+
+def _end(process: subprocess.Popen[str], readers: Sequence[threading.Thread]) -> None:
+    process.kill()
+    process.wait()
+    for reader in readers:
+        reader.join(timeout=5)
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
+
+
+def processor_seconds(process: int) -> float:
+    """Return the processor time that a process has had; 0 where the system does not tell."""
+    try:
+        # The name, in brackets, may have spaces.
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 class _Kept(threading.local):
@@ -186,7 +218,7 @@ def _take(said: dict[str, Any], seen: _Seen, results: list[Result]) -> _Seen:
 def _death(seen: _Seen, code: int, is_late: bool, limit: float, tail: str) -> Result:
     if seen.seed is None:
         # A child that is late was ended here, so that its exit code says nothing.
-        how = f"it said nothing for {_START_SECONDS:g} s" if is_late else f"exit code {code}"
+        how = f"it did not begin within {_START_SECONDS:g} s" if is_late else f"exit code {code}"
         raise InternalError(
             Diagnostic(
                 code="EK862",
