@@ -1,7 +1,7 @@
 """Inputs in the dim order that a method takes.
 
 The official runtime copies the bytes of an input and never compares dim orders: one in another order is read as if it
-had that of the method. Sizes of one have any order, so that example inputs need not tell which it will be.
+had that of the method. Sizes of one have any order, so that example inputs need not show the order that others have.
 """
 
 from __future__ import annotations
