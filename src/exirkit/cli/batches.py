@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,8 +106,7 @@ def lowered_in_processes(
     from exirkit.fuzz import ProcessPool, WorkerDiedError
 
     with Steps() as steps, ProcessPool(min(jobs, len(entries))) as pool:
-        here = os.getcwd()
-        futures = [pool.submit(_lower_in_worker, entry, options, libraries, here) for entry in entries]
+        futures = [pool.submit(_lower_in_worker, entry, options, libraries) for entry in entries]
         try:
             for place, (entry, future) in enumerate(zip(entries, futures, strict=True)):
                 steps(f"lowering: {place} of {counted(len(entries), 'model')} done, waiting for {entry.target}")
@@ -124,12 +122,9 @@ def lowered_in_processes(
             raise
 
 
-def _lower_in_worker(
-    entry: BatchEntry, options: LowerOptions, libraries: Sequence[str], folder: str
-) -> LowerReport | Failure:
-    """Lower a model in a process that has imported torch, in which `folder` is where names of files begin."""
+def _lower_in_worker(entry: BatchEntry, options: LowerOptions, libraries: Sequence[str]) -> LowerReport | Failure:
+    """Lower a model in a process that has imported torch, and return what became of it."""
     try:
-        os.chdir(folder)
         if libraries:
             from exirkit.patterns import import_libraries
 
