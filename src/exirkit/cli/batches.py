@@ -59,7 +59,7 @@ class BatchEntry:
 
 
 def batch_entries(targets: Sequence[str], folder: Path) -> list[BatchEntry]:
-    """Return the file of each target in a folder, which is made if it does not exist.
+    """Return the file of each target in a folder, which need not exist yet.
 
     A `.pt2` file gives its name, any other target that of its factory.
 
@@ -77,11 +77,12 @@ def batch_entries(targets: Sequence[str], folder: Path) -> list[BatchEntry]:
     if folder.suffix == ".pte" or (folder.exists() and not folder.is_dir()):
         message = "several models are written to a folder, and this names a file"
         raise CommandError(code="EK712", message=message, file=str(folder), exit_code=WRONG_USAGE)
-    if not folder.parent.is_dir():
-        raise CommandError(code="EK712", message="there is no such directory", file=str(folder.parent))
-    folder.mkdir(exist_ok=True)
-    for file in entries:
-        check_writable(file, ".pte")
+    if folder.is_dir():
+        for file in entries:
+            check_writable(file, ".pte")
+    else:
+        # It can be made where a file of its name can be written.
+        check_writable(folder.with_name(f"{folder.name}.pte"), ".pte")
     return [BatchEntry(target, file) for file, target in entries.items()]
 
 

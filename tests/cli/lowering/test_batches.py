@@ -85,8 +85,9 @@ def test_what_a_library_registers_is_known_in_each_process(
 
 def test_a_folder_holds_one_model_as_well(invoke: Invoke, models: Path) -> None:
     (models / "made").mkdir()
-    result = invoke("lower", "saved.pt2", "-o", "made")
+    result = invoke("lower", "saved.pt2", "-o", "made", "--rules", "fuse", "--journal", "journal.json")
     assert result.exit_code == 0, result.stderr
+    assert (models / "journal.json").is_file()
     assert result.stdout.splitlines()[-1] == "1 model lowered"
     assert (models / "made" / "saved.pte").stat().st_size
 
@@ -113,3 +114,4 @@ def test_what_cannot_be_done_is_said_before_anything_is_lowered(
     assert f"[{code}]" in result.stderr
     assert words in result.stderr
     assert not list(models.glob("**/*.pte"))
+    assert not (models / "made").exists()

@@ -143,8 +143,9 @@ def lower(
     check_writable(journal, ".json")
     check_writable(etrecord, ".etrecord")
     is_batch = len(targets) > 1 or (output.is_dir() and output.suffix != ".pte")
-    if is_batch:
+    if len(targets) > 1:
         _require_one_model({"--journal": journal, "--etrecord": etrecord, "--weights": weights})
+    if is_batch:
         entries = batch_entries(targets, output)
     else:
         check_writable(output, ".pte")
@@ -184,6 +185,7 @@ def lower(
         else:
             print_lowered(lowered, lowered.file)
         return
+    entries[0].file.parent.mkdir(exist_ok=True)
     if jobs == 1:
         outcomes = lowered_in_turn(entries, options)
     else:
@@ -200,7 +202,7 @@ def _require_one_model(files: dict[str, Path | None]) -> None:
     for option, file in files.items():
         if file is not None:
             message = f"{option} names one file, and several models are lowered"
-            raise usage_error(message, hint="lower this model alone, to a .pte file", file=str(file))
+            raise usage_error(message, hint="lower this model alone", file=str(file))
 
 
 def _told(
