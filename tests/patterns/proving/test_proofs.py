@@ -128,6 +128,8 @@ def test_proved(variables: str, match: str, replace: str, more: str, arithmetic:
         ('x: "f32 [~S]", y: "f32 [~S]", S: "dims [*D]"', "aten.add.Tensor(x, aten.mul.Scalar(y, 0))", "x", ""),
         (IMAGES, f"aten.mul.Tensor({CONVOLVED.format('w')}, s)", CONVOLVED.format("w"), TOLERANT),
         (BYTES, QUANTIZE.format(VALUE, "0"), "q", ""),
+        (f'{BYTES}, t: "float in [0.001, 10]"', ROUNDED.replace("i8), s,", "i8), t,"), "q", ""),
+        (BYTES.replace("0.001, 10", "1e-44, 1e-42"), ROUNDED, "q", ""),
         (BYTES, f"aten.relu.default({VALUE})", DEQUANTIZE.format("aten.clamp.default(q, 0)", "z"), ""),
         (BYTES, f"aten.mul.Scalar({VALUE}, 2.0)", VALUE.replace("s,", "s * 3.0,"), TOLERANT),
         ('x: "f32 [*S]"', "aten.cosh.default(x)", SINH, NORMAL),
