@@ -6,7 +6,9 @@ import pytest
 import torch
 from benchmarks.models import Benchmark, build
 from benchmarks.quantization.__main__ import table_of
-from benchmarks.quantization.figures import Figures, Level, measure
+from benchmarks.quantization.embeddings import measure as measure_look_ups
+from benchmarks.quantization.embeddings import program
+from benchmarks.quantization.figures import LEVELS, Figures, Level, measure
 from benchmarks.quantization.flows import FLOWS, UnsuitedModelError
 from benchmarks.quantization.ties import follow, probed
 
@@ -108,3 +110,9 @@ def test_a_zero_point_at_a_tie_is_followed() -> None:
         ties = follow(program, (x,), [scale, torch.tensor([beside]), given])
         assert ties.flipped == (beside != int(zero))
         assert (ties.from_tie < 1e-4) is (beside in (-28, -27))
+
+
+@pytest.mark.filterwarnings("ignore:.*_text is deprecated:DeprecationWarning")
+def test_look_ups_are_those_of_the_official_kernels(official_runtime: OfficialRuntime) -> None:
+    found = measure_look_ups(*program(4, 32, 10, 64, 3), official_runtime, 1)
+    assert all(found[f"{level} bytes"] == pytest.approx(1, abs=0.2) and found[level] > 0 for level in LEVELS)

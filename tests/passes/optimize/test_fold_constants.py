@@ -67,9 +67,7 @@ def test_tables_that_are_read_at_known_places_are_not_spread() -> None:
     model = Holder(lambda m, x: x + m.table(m.places).permute(2, 0, 1), places=places)
     model.table = torch.nn.Embedding(8, 8)
     program = to_edge(torch.export.export(model, (torch.randn(8, 64, 64),)))
-    sizes = [
-        len(program.to_executorch(ExecutorchBackendConfig(optimization_level=level)).buffer) for level in (0, 1)
-    ]
+    sizes = [len(program.to_executorch(ExecutorchBackendConfig(optimization_level=level)).buffer) for level in (0, 1)]
     # 130 KB, permuted or not, are more than `fold-constants` may add, so that no rule adds them either.
     assert sizes[1] <= sizes[0]
 
