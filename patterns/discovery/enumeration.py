@@ -7,6 +7,7 @@ later, by the trials and the solver that check rules.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ LEAST_GAIN = 1.05
 """How many times as much a graph has to cost as the one that takes its place."""
 
 _DIGITS = 1 << 24
+_MOST_ELEMENTS = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,10 @@ class Enumeration:
             self._best[_fingerprint(one.values)] = one
             self._by_size[0][one.term] = one
 
+    def terms(self, calls: int) -> list[Term]:
+        """Return the graphs of so many calls that are the cheapest of those that compute the same."""
+        return list(self._by_size[calls])
+
     def of_size(self, calls: int, is_reducible: Callable[[Term], bool]) -> list[Candidate]:
         """Enumerate the graphs of so many calls; those of fewer were enumerated before.
 
@@ -114,7 +120,7 @@ class Enumeration:
             if template.arity == 1:
                 yield from ((template, (one,)) for one in list(self._by_size[calls - 1].values()))
             elif template.arity == 2:
-                pairs = [*self._apart(calls - 1), *self._sharing(calls - 1)]
+                pairs = itertools.chain(self._apart(calls - 1), self._sharing(calls - 1))
                 yield from ((template, pair) for pair in pairs if not template.is_commutative or _in_order(pair))
 
     def _apart(self, calls: int) -> Iterator[tuple[Known, Known]]:
@@ -140,9 +146,11 @@ class Enumeration:
     def _compare(self, term: Term, operands: tuple[Known, ...]) -> Candidate | None:
         assert term.template is not None
         try:
-            values = tuple(call(term.template, tuple(one.values[place] for one in operands)) for place in (0, 1))
             given = tuple(one.shown for one in operands)
             shown = call(term.template, given)
+            if shown.numel() > _MOST_ELEMENTS:
+                return None
+            values = tuple(call(term.template, tuple(one.values[place] for one in operands)) for place in (0, 1))
         except (RuntimeError, IndexError, ValueError, TypeError):
             # Its operands do not fit together.
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from exirkit.ir import DocumentCodes, ModelError, OpOverload, UsageError, read_document, read_text
 from exirkit.patterns.books.model import Strict
@@ -21,12 +22,15 @@ from exirkit.patterns.operators.table import OperatorTable, UnknownNameError
 _FOLDER = "discovery/vocabularies"
 _CODES = DocumentCodes("EK283", "EK283")
 _TYPE = re.compile(r"f32(\+?) \[([\w*, ]*)\]")
+_MOST_SAMPLED = 1 << 16
+_MOST_MEASURED = 1 << 24
 _HOLE = "_"
 # Results do not depend on the order of the first two arguments.
 _COMMUTATIVE = {"aten.add.Tensor", "aten.mul.Tensor", "aten.maximum.default", "aten.minimum.default"}
 # Arguments that say which elements are taken; other integers are dims, which say how shapes depend on each other.
 _PLACES = ("index", "start", "end")
-Sizes = tuple[int, ...]
+Size = Annotated[int, Field(ge=1)]
+Sizes = tuple[Size, ...]
 Literal = tuple[str, float | int]
 """Type and value of a number in a call."""
 
@@ -76,6 +80,70 @@ class Template:
         return hash(self.text)
 
 
+def _template(text: str) -> Template:
+    try:
+        call = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ValueError(f"{text!r} is not a call") from error
+    if not isinstance(call, ast.Call) or call.keywords:
+        raise ValueError(f"{text!r} is not a call with arguments by position")
+    name = ast.unparse(call.func)
+    op = _operator(name)
+    count = len(op._schema.arguments)
+    if len(call.args) > count:
+        raise ValueError(f"{text!r} has more arguments than {name}, which has {count}")
+    args: list[Any] = []
+    for one in call.args:
+        if isinstance(one, ast.Name) and one.id == _HOLE:
+            args.append(_HOLE)
+            continue
+        try:
+            args.append(ast.literal_eval(one))
+        except ValueError as error:
+            raise ValueError(f"{ast.unparse(one)} of {text!r} is neither `_` nor a literal") from error
+    made = Template(text, name, op, tuple(args))
+    if made.arity not in (1, 2):
+        raise ValueError(f"{text!r} leaves {made.arity} tensors open: one or two `_` are meant")
+    return made
+
+
+def _operator(name: str) -> OpOverload:
+    """Return an operator that graphs may call: it gives one tensor, and does nothing else."""
+    try:
+        op = OperatorTable().find(name)
+    except UnknownNameError as error:
+        raise ValueError(error.message) from error
+    if not isinstance(op, OpOverload) or op._schema.is_mutable or torch.Tag.nondeterministic_seeded in op.tags:
+        raise ValueError(f"{name} writes, draws random numbers, or is control flow")
+    if [str(one.type) for one in op._schema.returns] != ["Tensor"]:
+        raise ValueError(f"{name} does not return one tensor")
+    return op
+
+
+def _checked(text: str) -> str:
+    """Return the text of a call that graphs may have."""
+    _template(text)
+    return text
+
+
+def _named(name: str) -> str:
+    """Return the name of a variable."""
+    # Intermediate results and numbers of the rules that are found have such names.
+    if not name.isidentifier() or re.fullmatch(r"[tfi]\d+|_", name):
+        raise ValueError(f"{name!r} cannot be the name of a variable")
+    return name
+
+
+def _typed(text: str) -> str:
+    """Return the type of a variable."""
+    if not _TYPE.fullmatch(text):
+        raise ValueError(f"{text!r} is not a type of float32 tensors, such as `f32 [M, N]`")
+    return text
+
+
+VariableName = Annotated[str, AfterValidator(_named)]
+
+
 class Vocabulary(Strict):
     """What graphs are made of.
 
@@ -83,7 +151,7 @@ class Vocabulary(Strict):
         vocabulary: Version of the form: 1.
         name: Name of the vocabulary, and the beginning of the ids of its rules.
         doc: What it is about.
-        sizes: Three values of each name of a size, `*S` included: two for samples, and one for what calls cost.
+        sizes: Three values of each name of a size, lists for `*S`: two for samples, and one for what calls cost.
         variables: Types of tensors, as in rules: `f32 [M, N]`, `f32+ [*S]`.
         operators: Calls, with `_` where a tensor is left open.
     """
@@ -91,17 +159,16 @@ class Vocabulary(Strict):
     vocabulary: int = Field(ge=1, le=1)
     name: Annotated[str, Field(pattern=r"^[a-z][a-z_]*$")]
     doc: str
-    sizes: dict[str, tuple[int | Sizes, int | Sizes, int | Sizes]]
-    variables: dict[str, str] = Field(min_length=1)
-    operators: tuple[str, ...] = Field(min_length=1)
+    sizes: dict[str, tuple[Size | Sizes, Size | Sizes, Size | Sizes]]
+    variables: dict[VariableName, Annotated[str, AfterValidator(_typed)]] = Field(min_length=1)
+    operators: tuple[Annotated[str, AfterValidator(_checked)], ...] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _is_complete(self) -> Vocabulary:
         for name in self.variables:
-            for place in range(3):
-                self.shape(name, place)
-        if not self.templates:
-            raise ValueError("there are no operators")
+            for place, most in enumerate((_MOST_SAMPLED, _MOST_SAMPLED, _MOST_MEASURED)):
+                if math.prod(self.shape(name, place)) > most:
+                    raise ValueError(f"{name} has more than {most:,} elements in place {place} of `sizes`")
         return self
 
     def is_positive(self, name: str) -> bool:
@@ -125,38 +192,13 @@ class Vocabulary(Strict):
 
     def _type(self, name: str) -> re.Match[str]:
         found = _TYPE.fullmatch(self.variables[name])
-        if found is None:
-            raise ValueError(f"{name} is {self.variables[name]!r}: a type of float32 tensors is meant, `f32 [M, N]`")
+        assert found is not None, "the form says so"
         return found
 
     @cached_property
     def templates(self) -> tuple[Template, ...]:
         """The calls of `operators`."""
         return tuple(map(_template, self.operators))
-
-
-def _template(text: str) -> Template:
-    try:
-        call = ast.parse(text, mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ValueError(f"{text!r} is not a call") from error
-    if not isinstance(call, ast.Call) or call.keywords:
-        raise ValueError(f"{text!r} is not a call with arguments by position")
-    name = ast.unparse(call.func)
-    try:
-        op = OperatorTable().find(name)
-    except UnknownNameError as error:
-        raise ValueError(str(error)) from error
-    args: list[Any] = []
-    for one in call.args:
-        if isinstance(one, ast.Name) and one.id == _HOLE:
-            args.append(_HOLE)
-            continue
-        try:
-            args.append(ast.literal_eval(one))
-        except ValueError as error:
-            raise ValueError(f"{ast.unparse(one)} of {text!r} is neither `_` nor a literal") from error
-    return Template(text, name, op, tuple(args))
 
 
 def shipped_vocabularies() -> tuple[str, ...]:
