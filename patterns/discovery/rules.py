@@ -51,6 +51,13 @@ class Discovered:
         cheap = self.candidate.cheap_ns
         return self.candidate.dear_ns / cheap if cheap else math.inf
 
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What rules have in common that are the same but for the names of variables."""
+        names = {name: f"v{place}" for place, name in enumerate(sorted(self.rule.vars, key=self.rule.match.index))}
+        texts = (self.rule.match, str(self.rule.replace), *(f"{name}: {text}" for name, text in self.rule.vars.items()))
+        return tuple(sorted(re.sub(r"\b[a-z]\d*\b", lambda found: names.get(found[0], found[0]), one) for one in texts))
+
     def with_doc(self, more: str) -> Discovered:
         """Return the rule with more said of it."""
         return replace(self, rule=self.rule.model_copy(update={"doc": f"{self.rule.doc} {more}"}))
@@ -64,12 +71,14 @@ class Tally:
         graphs: How many graphs were compared.
         pairs: How many pairs of equal results and different cost, instances of earlier rules aside.
         known: Pairs that shipped rules rewrite to something as cheap.
+        undone: Pairs whose cheaper graph a shipped rule rewrites to a dearer one, since other targets want that.
         rejected: Pairs that trials tell apart.
     """
 
     graphs: int = 0
     pairs: int = 0
     known: int = 0
+    undone: int = 0
     rejected: int = 0
 
 
@@ -147,6 +156,10 @@ class Discovery:
         if self._cost_of_shipped(one.dear) < LEAST_GAIN * max(one.cheap_ns, 1e-9):
             self.tally.known += 1
             return True
+        if one.cheap.size and self._cost_of_shipped(one.cheap) > one.cheap_ns:
+            # A shipped rule that is always applied would undo this one.
+            self.tally.undone += 1
+            return False
         for equiv in _TOLERANCES:
             rule = self._accepted(self._rule(one, equiv))
             if rule is None:

@@ -20,12 +20,10 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from exirkit.fuzz import OfficialRuntime
-    from exirkit.patterns import Discovered, Discovery, Vocabulary
+    from exirkit.patterns import Discovered, Discovery
 
 _ROUNDS = 3
 _REPEATS = 200
-LEAST_MEASURED = 1.05
-"""How many times as fast a graph has to be on the official runtime as the one that it replaces."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +58,9 @@ class DiscoveryReport:
         graphs: How many graphs were compared.
         pairs: How many pairs of them seemed to compute the same at different cost, instances of others aside.
         known: Pairs that shipped rules rewrite already.
+        undone: Pairs whose cheaper graph a shipped rule rewrites to a dearer one.
         rejected: Pairs that trials or the solver tell apart.
-        slower: Rules that gain too little on the official runtime, and were left out.
+        slower: Rules that gain too little, and were left out.
         seed: Of samples and trials.
     """
 
@@ -71,6 +70,7 @@ class DiscoveryReport:
     graphs: int
     pairs: int
     known: int
+    undone: int
     rejected: int
     slower: int
     seed: int
@@ -85,9 +85,10 @@ def discover(
     prove: Annotated[
         bool, typer.Option("--prove", help="Ask the solver of each rule, and drop what it refutes.")
     ] = False,
-    measure: Annotated[
-        bool, typer.Option("--measure", help="Measure each rule on the official runtime, and drop what gains nothing.")
-    ] = False,
+    measure: Annotated[bool, typer.Option("--measure", help="Measure each rule on the official runtime.")] = False,
+    gain: Annotated[
+        float, typer.Option(min=1, help="Drop what gains less: by measurement, or without it by the target's costs.")
+    ] = 1.05,
     seed: Seed = 0,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="BOOK.yaml")] = None,
     libraries: Libraries = None,
@@ -113,26 +114,30 @@ def discover(
         if len({one.name for one in read}) < len(read):
             raise usage_error("two vocabularies have one name, by which their rules are called")
         costs = read_target(target)
-        found: list[tuple[Vocabulary, Discovered, float | None]] = []
+        found: dict[tuple[str, ...], tuple[Discovered, float | None]] = {}
         tallies = []
         with output_to_stderr():
             for vocabulary in read:
                 discovery = Discovery(vocabulary, costs, seed=seed, proves=prove)
-                rules = list(discovery.run(calls, partial(_tell, steps, vocabulary.name)))
+                # Vocabularies have operators in common.
+                rules = [
+                    one for one in discovery.run(calls, partial(_tell, steps, vocabulary.name)) if one.key not in found
+                ]
                 tallies.append(discovery.tally)
                 gains = _measured(discovery, rules, steps) if measure else [None] * len(rules)
-                found += [(vocabulary, rule, gain) for rule, gain in zip(rules, gains, strict=True)]
-    kept = [(one, gain) for _, one, gain in found if gain is None or gain >= LEAST_MEASURED]
+                found |= {one.key: (one, gain) for one, gain in zip(rules, gains, strict=True)}
+    kept = [(rule, more) for rule, more in found.values() if (rule.gain if more is None else more) >= gain]
     if output is not None and kept:
-        said = [one if gain is None else one.with_doc(_said(gain)) for one, gain in kept]
+        said = [rule if more is None else rule.with_doc(_said(more)) for rule, more in kept]
         write_text(output, discovered_book_text(read, said))
     report = DiscoveryReport(
         bool(kept),
         os.fspath(output) if output is not None and kept else None,
-        [_row(one, gain) for one, gain in kept],
+        [_row(rule, more) for rule, more in kept],
         sum(one.graphs for one in tallies),
         sum(one.pairs for one in tallies),
         sum(one.known for one in tallies),
+        sum(one.undone for one in tallies),
         sum(one.rejected for one in tallies),
         len(found) - len(kept),
         seed,
@@ -197,10 +202,7 @@ def _print(report: DiscoveryReport) -> None:
         print_table(["rule", "estimated gain", "measured", "proof"], rows)
         print_line()
     counts = asdict(report)
-    names = ("graphs", "pairs", "known", "rejected", "slower")
+    names = ("graphs", "pairs", "known", "undone", "rejected", "slower")
     print_line(f"{len(report.rules)} rules of " + ", ".join(f"{counts[name]:,} {name}" for name in names))
     if report.file is not None:
         print_line(report.file)
-
-
-__all__ = ["DiscoveredRule", "DiscoveryReport", "discover"]
