@@ -158,7 +158,7 @@ def target_without_a_name(path: Path) -> object:
 @provokes("EK283")
 def vocabulary_with_an_operator_that_writes(path: Path) -> object:
     text = "vocabulary: 1\nname: wrong\ndoc: Adds in place.\nsizes: {N: [2, 3, 8]}\n"
-    (path / "words.yaml").write_text(text + 'variables: {x: "f32 [N]"}\noperators: [aten.add_.Tensor(_, _)]\n')
+    (path / "words.yaml").write_text(text + 'variables: {x: "f32 [N]"}\noperators: ["aten.add_.Tensor(_, _)"]\n')
     return read_vocabulary(path / "words.yaml")
 
 
