@@ -1,6 +1,6 @@
 """A process that runs two classes of the official package and the rules beside them on programs of their own.
 
-The programs are ones that `same_programs` cannot say: a resize that is taken apart before it comes to Edge, and what a
+The programs are ones that `same_programs` cannot say: a resize that is decomposed before it comes to Edge, and what a
 quantizer has annotated.
 """
 
@@ -78,7 +78,7 @@ def operators(graph: torch.fx.Graph) -> Counter[str]:
 
 
 def resizes() -> list[dict[str, Any]]:
-    """Say what is left of resizes that torch has taken apart."""
+    """Say what is left of resizes that torch has decomposed."""
     found = []
     x = torch.randn(2, 3, 4, 5, generator=torch.Generator().manual_seed(0))
     for options in RESIZES:

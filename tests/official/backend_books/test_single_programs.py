@@ -1,4 +1,4 @@
-"""Two classes and the rules beside them, on a resize that was taken apart and on what is quantised in each call."""
+"""Two classes and the rules beside them, on a resize that was decomposed and on what is quantised in each call."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def _towards(got: torch.Tensor, own: torch.Tensor, moved: Sequence[torch.Tensor]
         return torch.where((got.long() - own.long()).abs() <= reach, own, got)
     both = torch.stack([one.double() for one in moved])
     apart = (both - own.double()).abs()
-    # NaN of two equal infinities is no distance, and otherwise nothing is known of the value.
+    # The difference of two equal infinities is a NaN; any other NaN says nothing of the value.
     same = (both == own.double()) | (torch.isnan(both) & torch.isnan(own))
     reach = torch.where(same, 0.0, torch.nan_to_num(apart, nan=torch.inf, posinf=torch.inf)).amax(0)
     step = torch.nan_to_num(own.double() - got.double(), nan=0.0, posinf=0.0, neginf=0.0)
