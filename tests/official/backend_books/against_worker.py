@@ -35,6 +35,18 @@ rules:
 """
 WRONG = BOOK.replace("alpha=-a", "alpha=a")
 
+# A thousandth too large, which the tolerance allows or does not.
+APPROXIMATE = """
+rulebook: 1
+rules:
+- id: expm1.approximate
+  vars: {x: "f32 [*S]"}
+  match: return aten.expm1.default(x)
+  replace: return aten.mul.Scalar(aten.sub.Scalar(aten.exp.default(x), 1.0), 1.001)
+  equiv: {rtol: 0.002, atol: 1.0e-6, why: it is a thousandth too large}
+"""
+TOO_STRICT = APPROXIMATE.replace("0.002", "0.0001")
+
 OPERATOR = """
 rulebook: 1
 ops:
@@ -59,6 +71,17 @@ def forward(x: "i32[2, 3]", y: "i32[2, 3]"):
     return z
 
 run("forward", x=dyadic(1, bits=0), y=dyadic(2, bits=0))
+"""
+# What comes behind makes an error of the exponential a larger one.
+EXPONENTIAL = """program(1)
+
+def forward(x: "f32[2, 3]"):
+    y = aten.expm1.default(x)
+    z = aten.mul.Scalar(y, 50.0)
+    u = aten.exp.default(y)
+    return z, u
+
+run("forward", x=dyadic(1))
 """
 ASKS_FOR_TOSA = "executorch.backends.arm._passes.cast_int_comparison_inputs_pass:CastIntComparisonInputsPass"
 DIVISION = """program(1)
@@ -160,6 +183,8 @@ def comparisons(folder: Path) -> dict[str, Any]:
         "ours leaves": compared(SUBTRACTION.format(dtype="f64", alpha=""), f"{TOYS}:KeepsAlpha", [good]),
         "theirs leaves": compared(plain, f"{TOYS}:Idle", [good]),
         "other operators": compared(plain, f"{TOYS}:ForgetsAlpha", [good]),
+        "within tolerance": compared(EXPONENTIAL, f"{TOYS}:Idle", [book(APPROXIMATE, folder, "approximate.yaml")]),
+        "beyond tolerance": compared(EXPONENTIAL, f"{TOYS}:Idle", [book(TOO_STRICT, folder, "strict.yaml")]),
         "theirs stops": compared(plain, f"{TOYS}:Stops", [good]),
         "table": compared(ADDMM.format(alpha=", alpha=2"), ORIGINAL, []),
         "table, right": compared(ADDMM.format(alpha=""), ORIGINAL, []),

@@ -47,6 +47,8 @@ def more() -> Any:
         ("ours leaves", ["ours leaves a site | KeepsAlpha"]),
         ("theirs leaves", ["theirs leaves a site | Idle"]),
         ("other operators", ["operators differ | ForgetsAlpha"]),
+        ("within tolerance", ["theirs leaves a site | Idle"]),
+        ("beyond tolerance", ["ours is wrong | Idle | output beyond-budget"]),
         ("theirs stops", ["theirs is wrong | Stops | raises IndexError"]),
         ("table", ["theirs is wrong | AddmmToLinearTransform | output beyond-budget"]),
         ("table, right", []),
