@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -39,7 +41,7 @@ def test_dim_order_agrees_with_torch_for_any_strides(layout: list[tuple[int, int
     assert dim_order_from_stride(strides, sizes) == _order_of_torch(sizes, strides)
 
 
-def _order_of_torch(sizes: list[int], strides: list[int]) -> list[int]:
+def _order_of_torch(sizes: Sequence[int], strides: Sequence[Any]) -> list[int]:
     tensor = torch.empty_strided(sizes, strides, device="meta")
     if len(sizes) == 4 and 0 in sizes and tensor.is_contiguous(memory_format=torch.channels_last):
         return [0, 1, 2, 3]

@@ -22,7 +22,7 @@ def stepped_size(scope: Scope) -> None:
     if not symbols:
         return
     symbol = scope.choices.pick(symbols)
-    options = [made for make in _STEPPED if (made := make(symbol))[1] <= MOST_ELEMENTS]
+    options = [stepped for make in _STEPPED if (stepped := make(symbol))[1] <= MOST_ELEMENTS]
     text, greatest = scope.choices.pick(options)
     size = Size(text)
     if "//" not in text and scope.choices.chance(0.5):
