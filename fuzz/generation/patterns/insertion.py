@@ -59,6 +59,7 @@ class Insertion:
         varied: Inputs may be computed, or lie in memory in another order.
         limited: Inputs are clamped to the range of their values, so that it can be inferred.
         computed: Inputs of these names are results of calls that nothing else uses, since only calls have attributes.
+        late: Those of these names are computed right in front of the first call that reads them, behind other calls.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Insertion:
         varied: bool = False,
         limited: bool = False,
         computed: Collection[str] = (),
+        late: Collection[str] = (),
     ) -> None:
         self.scope = scope
         self.instance = instance
@@ -88,6 +90,7 @@ class Insertion:
         self.roots: list[Value] = []
         self._values: dict[int, Value] = {}
         self._alive: list[torch.Tensor] = []
+        self._late = {id(self._tensors[name]): name for name in late}
 
     def is_possible(self) -> bool:
         """Whether the tensors and operators are some that programs have."""
@@ -126,7 +129,8 @@ class Insertion:
     def insert(self) -> None:
         """Add inputs, stored tensors and calls."""
         before = len(self.scope.values)
-        given = {name: self._leaf(name) for name in self.instance.kinds}
+        late = frozenset(self._late.values())
+        given = {name: self._tensors[name] if name in late else self._leaf(name) for name in self.instance.kinds}
         leaves = len(self.scope.values)
         try:
             with torch.no_grad():
@@ -177,7 +181,7 @@ class Insertion:
     def _result_of_call(self, tensor: torch.Tensor, contents: Contents) -> Value:
         """Return the result of a call on a new input, with the numbers of a leaf."""
         sizes = tuple(tensor.shape)
-        if not tensor.numel() or _can_be_negated(tensor):
+        if _can_be_negated(tensor) or (not tensor.numel() and tensor.dtype != torch.bool):
             negated = replace(contents, numbers=tuple(-one for one in contents.numbers))
             given = self.scope.new_input(tensor.dtype, sizes, negated)
             fact = given.fact._replace(low=-given.fact.high, high=-given.fact.low)
@@ -208,6 +212,8 @@ class Insertion:
 
     def _written(self, given: Any) -> Any:
         if isinstance(given, torch.Tensor):
+            if id(given) in self._late:
+                self._leaf(self._late.pop(id(given)))
             return self._values[id(given)]
         if isinstance(given, list | tuple):
             return tuple(self._written(each) for each in given)
