@@ -201,7 +201,7 @@ def _run_on_module(run: Callable[[Any], Any], program: ExportedProgram) -> Expor
     for name in program.constants:
         value = getattr(module, name, None)
         if isinstance(value, torch.Tensor) and value.is_floating_point():
-            # Weights of models are parameters, which passes put others in the place of.
+            # Weights of models are parameters, which passes exchange for others.
             delattr(module, name)
             module.register_parameter(name, torch.nn.Parameter(value, requires_grad=False))
     before = str(module.graph)
