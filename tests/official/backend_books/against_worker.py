@@ -92,6 +92,19 @@ def forward(x: "f32[2, 3]"):
 
 run("forward", x=dyadic(1))
 """
+# A pass that looks for weights as attributes, in the calls that models make.
+NORMALIZED = """program(1)
+w = constant("f32[2, 1, 1, 2]", dyadic(1))
+m = constant("f32[2]", dyadic(2))
+v = constant("f32[2]", numbers([1.0, 2.0]))
+
+def forward(x: "f32[1, 1, 2, 3]"):
+    y = aten.convolution.default(x, w, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+    z, _, _ = aten._native_batch_norm_legit_no_training.default(y, None, None, m, v, 0.1, 0.00001)
+    return z
+
+run("forward", x=dyadic(3))
+"""
 COPIES = """program(1)
 
 def forward(x: "f32[3, 3]"):
@@ -161,10 +174,13 @@ def on_what_exporters_return() -> dict[str, Any]:
     compared, left_out = comparisons_of(["backends/nxp"])
     divided = next(one for one in compared if one.name == "ConvertDivToMulPass")
     outcome = differences(GeneratedSubject(parse_program(DIVISION)), divided)
+    fused = next(one for one in compared if one.name == "FuseBatchNormWithConvPass")
+    normalized = differences(GeneratedSubject(as_exported(parse_program(NORMALIZED))), fused)
     return {
         "dialects": {one.name: one.originals[0].dialect for one in compared},
         "left out": list(left_out),
         "division": [one.bucket for one in outcome.found],
+        "normalized": [normalized.theirs_changed, list(normalized.fired), [one.bucket for one in normalized.found]],
         "exported": program_text(as_exported(parse_program(COPIES))),
     }
 

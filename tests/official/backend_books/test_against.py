@@ -82,6 +82,14 @@ def test_a_table_says_which_passes_run_on_what_exporters_return(sample: Any) -> 
     assert found["division"] == ["operators differ | ConvertDivToMulPass"]
 
 
+def test_a_pass_on_what_exporters_return_finds_weights_as_attributes(sample: Any) -> None:
+    is_changed, fired, buckets = sample["on aten"]["normalized"]
+    assert is_changed
+    assert fired == ["fold.conv-batch-norm"]
+    # The convolution of the rule is one of any number of dims, which counts as another call.
+    assert buckets == ["theirs leaves a site | FuseBatchNormWithConvPass"]
+
+
 def test_programs_as_exporters_return_them_have_views_and_no_defaults(sample: Any) -> None:
     assert "y = aten.t.default(x)" in sample["on aten"]["exported"]
     assert "z = aten.linear.default(y, y)\n" in sample["on aten"]["exported"]
