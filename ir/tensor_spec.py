@@ -29,12 +29,12 @@ _UNBACKED_SAMPLE = 4099
 
 
 def dim_order_from_stride(strides: Sequence[Dim], sizes: Sequence[Dim] | None = None) -> list[int]:
-    """Return the dim order of a tensor, equal to what `torch.Tensor.dim_order` returns for it.
+    """Return the dim order of a tensor, equal to what `torch.Tensor.dim_order` returns for it, if it has elements.
 
     Strides alone leave ties open when a dimension has size 1 or is expanded (stride 0); the sizes decide
     them. A dimension with stride 0 keeps its place among its neighbours, so the answer is a permutation
-    always. Without sizes, strides that only a channels-last tensor has are read as channels last; other ties
-    keep their order.
+    always. A tensor without elements that is both row-major and channels-last is row-major, as kernels make it.
+    Without sizes, strides that only a channels-last tensor has are read as channels last; other ties keep their order.
 
     Args:
         strides: Elements between neighbours along each dimension.
@@ -56,7 +56,8 @@ def dim_order_from_stride(strides: Sequence[Dim], sizes: Sequence[Dim] | None = 
         steps, lengths = samples[:ndim], samples[ndim:]
         contiguous = _fills(lengths, steps, list(range(ndim)))
         channels_last = ndim == 4 and _fills(lengths, steps, _CHANNELS_LAST_ORDERS[4])
-        if contiguous != channels_last:
+        # Without elements a size of 1 is longer than the one beside it, and torch would put it first.
+        if contiguous != channels_last or (contiguous and 0 in lengths):
             return list(range(ndim)) if contiguous else list(_CHANNELS_LAST_ORDERS[4])
     return _order_by_stride(steps, lengths)
 

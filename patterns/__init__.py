@@ -116,6 +116,7 @@ if TYPE_CHECKING:
     from .checking.near_misses import near_instances as near_instances
     from .checking.near_misses import pattern_instance as pattern_instance
     from .checking.near_misses import takes_special_values as takes_special_values
+    from .checking.numeric_agreement import tolerance as tolerance
     from .checking.parallel_checks import CheckRequest as CheckRequest
     from .checking.parallel_checks import CheckSettings as CheckSettings
     from .checking.parallel_checks import check_books as check_books
@@ -330,6 +331,7 @@ __all__ = [
     "surrounding",
     "takes_special_values",
     "tell_ranges",
+    "tolerance",
     "trace_rule",
     "unaccepted_rules",
     "unconfirmed_certificate",
@@ -403,6 +405,7 @@ if not TYPE_CHECKING:
             "standings": "proving.standing",
             "stored_rule": "checking.witnesses",
             "takes_special_values": "checking.near_misses",
+            "tolerance": "checking.numeric_agreement",
             "trace_rule": "books.traces",
             "unaccepted_rules": "checking.acceptance",
             "unconfirmed_certificate": "proving.campaign",

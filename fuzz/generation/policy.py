@@ -84,7 +84,7 @@ QUANTIZATION: Mapping[str, float] = {
 REPLACED: Mapping[str, float] = {
     "whole_arithmetic": 0.05,
     "cropping_pad": 0.02,
-    "over_volumes": 0.04,
+    "over_volumes": 0.05,
     "scaled_sum_of_one": 0.04,
     "varying_parts": 0.04,
     "layer_of_known_size": 0.06,
@@ -98,10 +98,10 @@ What they are for is measured: each pass shall change a share of the programs (`
 """
 
 MISTAKEN: Mapping[str, float] = {
-    "dims_from_end": 0.3,
+    "dims_from_end": 0.4,
     "interleaved": 0.2,
     "strange_numbers": 0.05,
-    "inverse_calls": 0.05,
+    "inverse_calls": 0.07,
     "stepped_size": 0.06,
     "empty_views": 0.06,
     "relaid_unit_dims": 0.05,

@@ -174,7 +174,7 @@ def _write_views(program: ExportedProgram, draw: random.Random) -> None:
 
 
 def _write_what_is_shown(program: ExportedProgram, draw: random.Random) -> None:
-    """Write a result to a tensor of zeros of which views were taken, and often written, before; read it from these."""
+    """Write a result to a tensor of which views were taken, and often written, before; read it from these."""
     graph = program.graph
     found = [node for node in graph.nodes if _is_fresh(node) and node.users and _is_written_freely(node)]
     if not found or draw.random() > _SHARE_SHOWN:
@@ -182,7 +182,9 @@ def _write_what_is_shown(program: ExportedProgram, draw: random.Random) -> None:
     node = draw.choice(found)
     readers = list(node.users)
     with graph.inserting_before(node.next):
-        base = _viewed(graph, node, aten.zeros_like.default)
+        # Zeros are made as a view of a tensor of another shape, so that what is written is a view again.
+        negated = aten.logical_not.default if node.meta["val"].dtype is torch.bool else aten.neg.default
+        base = _viewed(graph, node, negated if draw.random() < 0.6 else aten.zeros_like.default)
         if not _is_alike(base.meta["val"], node.meta["val"]):
             graph.erase_node(base)
             return

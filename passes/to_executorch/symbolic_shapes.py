@@ -334,6 +334,9 @@ LARGEST_SIZE = 2**31 - 1
 _MOST_TRIALS = 512
 
 
+_LEAST_TRACED = 2
+
+
 class SizeBounds:
     """Answers what the largest value of a size is.
 
@@ -348,7 +351,7 @@ class SizeBounds:
             self._ranges.update(shape_env.var_to_range)
         for symbol, constraint in program.range_constraints.items():
             known = self._ranges.get(symbol)
-            self._ranges[symbol] = constraint if known is None else known & constraint
+            self._ranges[symbol] = constraint if known is None else _agreed(known, constraint)
         self._known: dict[sympy.Expr, int | None] = {}
 
     def tighten(self, symbol: sympy.Symbol, largest: int) -> None:
@@ -395,6 +398,18 @@ class SizeBounds:
         if known is None or not (known.upper <= LARGEST_SIZE and known.upper - known.lower < _MOST_TRIALS):
             return range(_MOST_TRIALS + 1)
         return [sympy.Integer(value) for value in range(int(known.lower), int(known.upper) + 1)]
+
+
+def _agreed(known: ValueRanges[Any], constraint: ValueRanges[Any]) -> ValueRanges[Any]:
+    """Return the values that a symbol may have by the environment and by the program.
+
+    While it traces, torch takes 0 and 1 for sizes of their own, so that its symbols start at 2; callers may pass what
+    the program says.
+    """
+    both = known & constraint
+    if known.lower == _LEAST_TRACED and constraint.lower < known.lower:
+        return ValueRanges(constraint.lower, both.upper)
+    return both
 
 
 def _repeats_symbol(expression: sympy.Expr) -> bool:

@@ -14,7 +14,6 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from exirkit.ir import (
-    ATTRIBUTE_KEYS,
     DeferredTensor,
     DiagnosticError,
     EdgeOpOverload,
@@ -37,7 +36,6 @@ from exirkit.ir import (
     is_module_program,
     is_pure,
     no_new_guards,
-    same_argument,
     same_value,
     shared_results,
     stride_from_dim_order,
@@ -47,12 +45,13 @@ from exirkit.patterns.books.model import broken_measure
 from exirkit.patterns.engine.bodies import make_run
 from exirkit.patterns.engine.program_facts import RULE_KEY, ProgramFacts
 from exirkit.patterns.engine.run_time_numbers import RunTimeNumbers
+from exirkit.patterns.engine.same_expressions import is_same_tensor, is_what_is_there
 from exirkit.patterns.forms.catalogue import copying
 from exirkit.patterns.forms.composites import FoundComposites
 from exirkit.patterns.matching.attributes import carriers, depend_on_each_other, unsaid_attribute
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.matching.state import FailureTrace, State
-from exirkit.patterns.operators.arguments import canonical_arguments, is_remark, is_tensor_argument, may_pass
+from exirkit.patterns.operators.arguments import is_remark, is_tensor_argument, may_pass
 from exirkit.patterns.operators.control_flow import ControlFlow
 from exirkit.patterns.operators.defined import TensorBuilder
 from exirkit.patterns.operators.in_place import calls_by_target, memory_of, writes, writes_by_memory
@@ -64,80 +63,6 @@ from exirkit.patterns.syntax.programs import Builder
 from exirkit.patterns.syntax.replacement_words import BUILDER
 from exirkit.patterns.syntax.terms import Operator
 from exirkit.patterns.syntax.value_roots import WITHOUT_USES
-
-Stored = Callable[[Node], torch.Tensor | None]
-
-
-def is_same_expression(old: Any, new: Any, made: Collection[Node], stored: Stored) -> bool:
-    """Whether a new expression repeats an old one, call by call, however the arguments are written.
-
-    Args:
-        old: Node, or argument of one.
-        new: Node, or argument of one, that replaces it.
-        made: New calls and constants; what was there before is the same only if it is one node.
-        stored: Tensor behind the placeholder of a constant.
-    """
-    return _Comparison(frozenset(made), stored).is_same(old, new)
-
-
-class _Comparison:
-    """One comparison; calls that several use are compared once."""
-
-    def __init__(self, made: frozenset[Node], stored: Stored) -> None:
-        self.made = made
-        self.stored = stored
-        self.known: dict[tuple[Node, Node], bool] = {}
-
-    def is_same(self, old: Any, new: Any) -> bool:
-        if isinstance(old, Node) and isinstance(new, Node):
-            return old is new or (new in self.made and self._is_same_node(old, new))
-        if isinstance(old, list | tuple) and isinstance(new, list | tuple):
-            return len(old) == len(new) and all(map(self.is_same, old, new))
-        return same_argument(_size_of(old), _size_of(new))
-
-    def _is_same_node(self, old: Node, new: Node) -> bool:
-        if (old, new) not in self.known:
-            self.known[old, new] = self._compared(old, new)
-        return self.known[old, new]
-
-    def _compared(self, old: Node, new: Node) -> bool:
-        if old.op == new.op == "placeholder":
-            return _is_same_tensor(self.stored(old), self.stored(new))
-        if old.op != "call_function" or new.op != "call_function":
-            return False
-        if isinstance(new.meta.get("val"), torch.SymInt):
-            return same_argument(old.meta.get("val"), new.meta["val"])
-        if old.target is not new.target:
-            return False
-        if any(old.meta.get(key) != new.meta.get(key) for key in _attribute_keys(old, new)):
-            return False
-        before, after = canonical_arguments(old), canonical_arguments(new)
-        return before.keys() == after.keys() and all(self.is_same(before[key], after[key]) for key in before)
-
-
-def _attribute_keys(old: Node, new: Node) -> tuple[str, ...]:
-    return (*old.meta.get(ATTRIBUTE_KEYS, ()), *new.meta.get(ATTRIBUTE_KEYS, ()))
-
-
-def _size_of(argument: Any) -> Any:
-    """Return the size that a node computes, since a size can also stand in an argument as such."""
-    value = argument.meta.get("val") if isinstance(argument, Node) else None
-    return value if isinstance(value, torch.SymInt) else argument
-
-
-def _is_same_tensor(old: torch.Tensor | None, new: torch.Tensor | None) -> bool:
-    if old is None or new is None or old.dtype != new.dtype or old.shape != new.shape or type(old) is not type(new):
-        return False
-    if old.is_quantized or old.layout is not torch.strided:
-        return old is new
-    return torch.equal(_bits(old), _bits(new))
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    flat = tensor.detach().contiguous().reshape(-1)
-    # A single element is contiguous with any stride, but seen as bytes only with stride 1.
-    return (flat.as_strided((1,), (1,)) if flat.numel() == 1 else flat).view(torch.uint8)
-
 
 # From a replacement to nodes: calls are made by the graph editor, constants enter signature and state through it
 
@@ -287,7 +212,7 @@ class GraphBuilder:
         if node._erased or node.graph is not self.editor.graph:
             raise ExpressionError(f"%{node.name} is not a node of the graph that is rewritten")
         if not node < self.before:
-            raise ExpressionError(f"%{node.name} is computed later than the replacement stands")
+            raise _LateInputError(f"%{node.name} is computed later than the replacement stands")
         return node
 
     def _argument(self, argument: Any, value: Any) -> Any:
@@ -463,6 +388,10 @@ class Results(Sequence[Any]):
 # One application of a rule: is the match legal, what takes its place, and does that keep the rule's word
 
 
+class _LateInputError(ExpressionError):
+    """What a replacement reads is computed behind the place where it is to stand."""
+
+
 class RejectedError(Exception):
     """A match is not rewritten.
 
@@ -566,6 +495,9 @@ class RuleApplication:
                 if then is not None:
                     then(done)
                 return done
+        except _LateInputError as error:
+            # One result stands where it stood, behind all that a match has; several may have no place in common.
+            raise RejectedError(str(error), is_fault=len(roots) == 1) from error
         except (ExpressionError, UndecidedError) as error:
             raise RejectedError(str(error)) from error
         except ShapeEnvGuardError as error:
@@ -742,13 +674,13 @@ class RuleApplication:
         stays = [one for node in state.nodes for one in builder.constants if self._is_stored_already(node, one)]
         if stays:
             raise RejectedError("what is to be stored is there already")
-        if all(is_same_expression(root, new, made, self.facts.value) for root, new in pairs):
+        if is_what_is_there(pairs, made, self.facts.value):
             raise RejectedError("the replacement is what is there already")
         if any(map(has_effect, state.nodes)) and not any(map(has_effect, builder.made)):
             raise RejectedError("the call has an effect, and the replacement has none", is_fault=True)
 
     def _is_stored_already(self, node: Node, new: Node) -> bool:
-        return node.op == "placeholder" and _is_same_tensor(self.facts.value(node), self.facts.value(new))
+        return node.op == "placeholder" and is_same_tensor(self.facts.value(node), self.facts.value(new))
 
     def _check_writes(self, pairs: Sequence[tuple[Node, Node]], state: State) -> None:
         """What the match reads must be the same where the replacement reads it, and where its result is used."""

@@ -61,6 +61,9 @@ Path = tuple[str | int | Operand, ...]
 """Steps from a node to an argument: names of arguments, places in lists, and operands of calls read in another way."""
 
 _MOST_VARIANTS = 64
+# Questions of a tree, for every way of matching: those of a large pattern, each asked of calls that are met in several
+# forms, would be a tree that grows with every one of them by a factor.
+_QUESTIONS_EACH = 64
 Question = tuple[frozenset[Any], frozenset[Any]]
 """Operators that a call may have whose arguments are asked about too, and others that it may have."""
 
@@ -384,8 +387,17 @@ def _below(above: Any, step: str | int | Operand) -> Any:
     return None
 
 
-def _build(variants: list[Entry]) -> TreeNode:
-    """Ask first what most rules want to know, near the root before far from it."""
+def _build(variants: list[Entry], room: float | None = None) -> TreeNode:
+    """Ask first what most rules want to know, near the root before far from it.
+
+    Args:
+        variants: What each way of matching asks.
+        room: How many questions the tree may have; without it, as many as there are for so many ways. Where it is used
+            up, rules are left in that further questions might have left out.
+    """
+    room = float(_QUESTIONS_EACH * len(variants)) if room is None else room
+    if room < 1:
+        return TreeNode(rules=tuple(sorted({rank for _, _, rank in variants})))
     done = tuple(sorted({rank for questions, checks, rank in variants if not questions and not checks}))
     # Two ways of one rule may ask the same.
     checked = tuple(dict.fromkeys((rank, checks) for questions, checks, rank in variants if not questions and checks))
@@ -415,13 +427,16 @@ def _build(variants: list[Entry]) -> TreeNode:
         else:
             others.append(each)
     # Rules keep their operators alive. Operators of which the same follows share it.
-    built: dict[tuple[int, ...], TreeNode] = {}
+    alone: dict[tuple[int, ...], list[Entry]] = {}
+    keys = {operator: tuple(map(id, group)) for operator, group in groups.items()}
     for operator, group in groups.items():
-        key = tuple(map(id, group))
-        if key not in built:
-            built[key] = _build(group)
-        node.by_operator[id(operator)] = built[key]
-    node.otherwise = _build(others) if others else None
+        alone.setdefault(keys[operator], group)
+    parts = [*alone.values(), others]
+    sizes = [sum(1 + len(questions) for questions, _, _ in part) for part in parts]
+    each_room = [(room - 1) * size / sum(sizes) for size in sizes]
+    built = {key: _build(part, own) for (key, part), own in zip(alone.items(), each_room, strict=False)}
+    node.by_operator = {id(operator): built[key] for operator, key in keys.items()}
+    node.otherwise = _build(others, each_room[-1]) if others else None
     return node
 
 

@@ -111,12 +111,32 @@ _EDGES = (100.0, 1.0, -200.0, 0.5, 30.0, -0.0, 3.0, -1.5)
 
 
 def inverse_calls(scope: Scope) -> None:
-    """Apply a function and the one that undoes it, or the same once more, to elements for which that is not so."""
+    """Apply functions and those that undo them, or the same once more, to elements for which that is not so."""
     allows = scope.building.plan.policy.allows
     pairs = [pair for pair in _INVERSES if all(op in _known() and allows(op) for op, _ in pair)]
-    if not pairs:
-        return
-    chosen = scope.choices.pick(pairs)
+    # They are many, and calls on a few elements cost little beside the rest of a program.
+    for chosen in scope.choices.shuffled(pairs)[: scope.choices.integer(2, 4)]:
+        _undone(scope, chosen)
+    sides = [pair for pair in _INVERSE_SIDES if all(op in _known() and allows(op) for op in pair)]
+    if sides and scope.choices.chance(0.5):
+        _undone_by_operand(scope, scope.choices.pick(sides))
+
+
+def _undone_by_operand(scope: Scope, pair: tuple[str, str]) -> None:
+    """Apply two functions of two operands, the second of which undoes the first where nothing is lost between them."""
+    first, second = (
+        scope.new_input(
+            torch.float32, (len(_EDGES),), Contents("numbers", numbers=tuple(scope.choices.shuffled(numbers)))
+        )
+        for numbers in (_EDGES, _GREAT_AND_SMALL)
+    )
+    made = _loose(scope, pair[0], (first, second), first.dtype, first.sizes)
+    _returned(scope, _loose(scope, pair[1], (made, second), first.dtype, first.sizes))
+    _hide(scope, first)
+    _hide(scope, second)
+
+
+def _undone(scope: Scope, chosen: tuple[_One, _One]) -> None:
     narrow = {one for _, more in chosen for one in more if isinstance(one, torch.dtype)}
     special = not narrow & {torch.int32, torch.int64} and scope.choices.chance(0.4)
     contents = (
@@ -136,6 +156,17 @@ def inverse_calls(scope: Scope) -> None:
     _returned(scope, value)
     _hide(scope, source)
 
+
+_GREAT_AND_SMALL = (2.0**100, 0.0, 3.0, -7.0, 2.0**-100, 1.0, -0.0, -(2.0**30))
+_INVERSE_SIDES = (
+    ("aten.mul.Tensor", "aten.div.Tensor"),
+    ("aten.div.Tensor", "aten.mul.Tensor"),
+    ("aten.add.Tensor", "aten.sub.Tensor"),
+    ("aten.sub.Tensor", "aten.add.Tensor"),
+    ("aten.maximum.default", "aten.minimum.default"),
+    ("aten.minimum.default", "aten.maximum.default"),
+    ("aten.remainder.Tensor", "aten.add.Tensor"),
+)
 
 _CAST = "aten._to_copy.default"
 _One = tuple[str, tuple[Any, ...]]

@@ -17,6 +17,7 @@ from exirkit.fuzz.programs import Contents
 from .catalogue import Operator
 from .layers import sum_of_products
 from .registry import proposes
+from .viewing import from_end
 
 _LIBRARY = "quantized_decomposed"
 _FULL = {
@@ -249,8 +250,13 @@ def _per_channel(scope: Scope) -> None:
     zeros, zero_numbers = _zeros(scope, count, torch.int64, low, high)
     is_undecided = _many_undecided(value, scale_numbers, zero_numbers, low, high)
     fact = Fact(parameters.dtype, value.sizes, low, high, 0, value.fact.is_dense, is_undecided)
-    args = (scales, zeros, axis, low, high, parameters.dtype)
-    made = scope.call(f"{_LIBRARY}.quantize_per_channel.default", (value, *args), fact)
+    # Each call counts the axis for itself.
+    made = scope.call(
+        f"{_LIBRARY}.quantize_per_channel.default",
+        (value, scales, zeros, from_end(scope, axis, value.rank), low, high, parameters.dtype),
+        fact,
+    )
+    args = (scales, zeros, from_end(scope, axis, value.rank), low, high, parameters.dtype)
     back = _many_wide(made.fact, scale_numbers, zero_numbers)
     # torch multiplies in the dtype of the scales.
     if scales.dtype == torch.float64 and back.bits is None:

@@ -76,16 +76,17 @@ def _is_small(value: Value) -> bool:
 def over_volumes(scope: Scope) -> None:
     """Propose a convolution or a pooling over three dims."""
     sides = [scope.choices.integer(2, 4) for _ in range(3)]
-    is_negative = scope.choices.chance(0.3)
+    is_negative, is_padded = scope.choices.chance(0.3), scope.choices.chance(0.6)
     contents = scope.building.contents(torch.float32, -2, -0.5 if is_negative else 2)
     sizes = (scope.choices.integer(1, 2), scope.choices.pick((2, 1, 3)), *sides)
     value = scope.new_input(torch.float32, sizes, contents)
     window = [scope.choices.integer(1, min(side, 3)) for side in sides]
     stride = [scope.choices.pick((1, 2)) for _ in sides]
-    padding = [scope.choices.integer(0, size // 2) if scope.choices.chance(0.4) else 0 for size in window]
+    # Along all dims or none: only windows in the corners show few elements and much of what they are padded with.
+    padding = [size // 2 if is_padded else 0 for size in window]
     pairs = zip(sides, window, stride, padding, strict=True)
     made = tuple(side_after(side, size, step, pad) for side, size, step, pad in pairs)
-    act = scope.choices.pick((_largest_of_volumes, _mean_of_volumes, _convolved_volumes))
+    act = scope.choices.pick((_largest_of_volumes, _mean_of_volumes, _convolved_volumes, _largest_of_volumes))
     scope.must_use.append(act(scope, value, (window, stride, padding), made))
 
 

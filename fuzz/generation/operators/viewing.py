@@ -130,18 +130,36 @@ def _permute(scope: Scope, operator: Operator, value: Value) -> None:
         scope.must_use.append(scope.values[-1])
 
 
+def _drawn_order(scope: Scope, rank: int) -> list[int]:
+    """Return any order of dims; often one that only turns them, whose inverse is another one from three dims on."""
+    if rank > 1 and scope.choices.chance(0.3):
+        first = scope.choices.integer(1, rank - 1)
+        return [*range(first, rank), *range(first)]
+    return scope.choices.shuffled(range(rank))
+
+
 def _permuted(scope: Scope, operator: Operator, value: Value, order: list[int] | None = None) -> list[int]:
     """Propose a permutation, in this order or any, and return the order."""
-    order = order or scope.choices.shuffled(range(value.rank))
+    order = order or _drawn_order(scope, value.rank)
     sizes = tuple(value.sizes[dim] for dim in order)
-    if scope.choices.chance(0.3):
-        # From the end, all of them or some: what compares dims as they are written sees another order.
-        is_mixed = scope.choices.chance(0.5)
-        written = [dim if is_mixed and scope.choices.chance(0.5) else dim - value.rank for dim in order]
-    else:
-        written = [from_end(scope, dim, value.rank) for dim in order]
+    written = _dims_as_written(scope, order)
     _show(scope, operator, value, (written,), sizes, is_dense=value.fact.is_dense and order == list(range(value.rank)))
     return order
+
+
+def _dims_as_written(scope: Scope, order: list[int]) -> list[int]:
+    """Return a permutation, its dims counted from either end: what compares them as they stand sees another order."""
+    rank = len(order)
+    style = scope.choices.integer(0, 3)
+    if style == 0:
+        return [from_end(scope, dim, rank) for dim in order]
+    if style == 1:
+        return [dim - rank for dim in order]
+    if style == 2:
+        return [dim - rank if scope.choices.chance(0.5) else dim for dim in order]
+    # As if they grew, as far as that goes: what asks whether they are sorted takes them for all dims in turn.
+    falls = next((at for at in range(rank - 1, 0, -1) if order[at] < order[at - 1]), 0)
+    return [dim - rank if at < falls else dim for at, dim in enumerate(order)]
 
 
 def _transpose(scope: Scope, operator: Operator, value: Value) -> None:

@@ -59,6 +59,8 @@ class Insertion:
         varied: Inputs may be computed, or lie in memory in another order.
         limited: Inputs are clamped to the range of their values, so that it can be inferred.
         computed: Inputs of these names are results of calls that nothing else uses, since only calls have attributes.
+        late: Inputs of these names that the first call does not read are computed likewise, behind the calls before the
+            one that reads them.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Insertion:
         varied: bool = False,
         limited: bool = False,
         computed: Collection[str] = (),
+        late: Collection[str] = (),
     ) -> None:
         self.scope = scope
         self.instance = instance
@@ -88,6 +91,8 @@ class Insertion:
         self.roots: list[Value] = []
         self._values: dict[int, Value] = {}
         self._alive: list[torch.Tensor] = []
+        self._late = {id(self._tensors[name]): name for name in late}
+        self._has_calls = False
 
     def is_possible(self) -> bool:
         """Whether the tensors and operators are some that programs have."""
@@ -126,7 +131,9 @@ class Insertion:
     def insert(self) -> None:
         """Add inputs, stored tensors and calls."""
         before = len(self.scope.values)
-        given = {name: self._leaf(name) for name in self.instance.kinds}
+        given = {
+            name: tensor if id(tensor) in self._late else self._leaf(name) for name, tensor in self._tensors.items()
+        }
         leaves = len(self.scope.values)
         try:
             with torch.no_grad():
@@ -154,21 +161,21 @@ class Insertion:
             return
         self.scope.must_use += [root for root in self.roots if self.scope.choices.chance(0.5)]
 
-    def _leaf(self, name: str) -> torch.Tensor:
+    def _leaf(self, name: str, *, is_late: bool = False) -> torch.Tensor:
         tensor, contents = self._tensors[name], self._contents[name]
         kind = self.instance.kinds[name]
         sizes = tuple(tensor.shape)
         if kind != "input":
             value = self.scope.building.store(kind, tensor.dtype, sizes, contents)
             self.scope.values.append(value)
-        elif name in self.computed or self._is_computed(tensor):
+        elif name in self.computed or is_late or self._is_computed(tensor):
             value = self._result_of_call(tensor, contents)
         else:
             value = self.scope.new_input(tensor.dtype, sizes, contents)
         if self.limited and kind == "input" and tensor.dtype != torch.bool and tensor.numel() and not self.special:
             limits = tensor.min().item(), tensor.max().item()
             value = self.scope.call("aten.clamp.default", (value, *limits), value.fact)
-        if name in self.computed:
+        if name in self.computed or is_late:
             self.scope.values = [one for one in self.scope.values if one is not value]
         self._values[id(tensor)] = value
         self._alive.append(tensor)
@@ -177,7 +184,7 @@ class Insertion:
     def _result_of_call(self, tensor: torch.Tensor, contents: Contents) -> Value:
         """Return the result of a call on a new input, with the numbers of a leaf."""
         sizes = tuple(tensor.shape)
-        if not tensor.numel() or _can_be_negated(tensor):
+        if _can_be_negated(tensor) or (not tensor.numel() and tensor.dtype != torch.bool):
             negated = replace(contents, numbers=tuple(-one for one in contents.numbers))
             given = self.scope.new_input(tensor.dtype, sizes, negated)
             fact = given.fact._replace(low=-given.fact.high, high=-given.fact.low)
@@ -204,10 +211,13 @@ class Insertion:
         ):
             self._values[id(result)] = value
         self._alive += results
+        self._has_calls = True
         return found
 
     def _written(self, given: Any) -> Any:
         if isinstance(given, torch.Tensor):
+            if id(given) in self._late:
+                self._leaf(self._late.pop(id(given)), is_late=self._has_calls)
             return self._values[id(given)]
         if isinstance(given, list | tuple):
             return tuple(self._written(each) for each in given)

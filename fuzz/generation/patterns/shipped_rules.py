@@ -15,6 +15,8 @@ from .sources import COARSE, EXACT_SHARE, FINE, FINE_SHARE, on_grid
 
 # Rules that every program meets that is optimized at all.
 _BOOKS = ("canonicalize", "algebra", "fold", "copies")
+# How many inputs are computed behind the first calls of a pattern.
+_LATE = 0.5
 
 
 def insert_shipped_rule(scope: Scope) -> None:
@@ -26,7 +28,10 @@ def insert_shipped_rule(scope: Scope) -> None:
         return
     if scope.choices.chance(EXACT_SHARE):
         instance = on_grid(instance, FINE if scope.choices.chance(FINE_SHARE) else COARSE)
-    insertion = Insertion(scope, _repeating(scope, instance), exposed=scope.choices.chance(0.1))
+    instance = _repeating(scope, instance)
+    # What takes the place of a match reads them too, and has to stand behind them.
+    late = [name for name, kind in instance.kinds.items() if kind == "input" and scope.choices.chance(_LATE)]
+    insertion = Insertion(scope, instance, exposed=scope.choices.chance(0.1), late=late)
     if insertion.is_possible():
         insertion.insert()
 

@@ -122,6 +122,7 @@ def run_chain(program: ExportedProgram, chain: str) -> ExportedProgram:
     made = _pipeline(chain)(program).exported_program
     made.graph_module.meta[CHAIN_KEY] = chain
     for node in made.graph.nodes:
+        _write_as_exporters_do(node)
         limits = node.meta.get(LIMITS_KEY)
         if isinstance(limits, Mapping):
             node.meta[LIMITS_KEY] = _limits(**limits)
@@ -130,6 +131,15 @@ def run_chain(program: ExportedProgram, chain: str) -> ExportedProgram:
             # A node made of several stands for all of them; the format of XNNPACK has room for one: the first.
             node.meta["debug_handle"] = min(handle)
     return made
+
+
+def _write_as_exporters_do(node: Node) -> None:
+    """Leave out arguments at the end that are missing: serialisers count arguments to see whether there is a bias."""
+    args = node.args
+    while node.op == "call_function" and args and args[-1] is None:
+        args = args[:-1]
+    if len(args) < len(node.args):
+        node.args = args
 
 
 def _limits(lo: float, hi: float) -> Any:

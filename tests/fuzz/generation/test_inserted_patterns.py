@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 import torch
@@ -13,15 +15,21 @@ from exirkit.fuzz.generation import (
     WAYS,
     ModelPatterns,
     PatternSource,
+    Policy,
     RulePatterns,
+    SeededChoices,
     generate_with_pattern,
     programs,
     sources_of,
 )
+from exirkit.fuzz.generation.method.building import Building
+from exirkit.fuzz.generation.method.scope import Scope
+from exirkit.fuzz.generation.patterns.insertion import Insertion
+from exirkit.fuzz.generation.policy import draw_plan
 from exirkit.fuzz.oracles import check
 from exirkit.fuzz.programs import Program, parse_program, program_text, run_eagerly
 from exirkit.ir import DiagnosticError
-from exirkit.patterns import load_book
+from exirkit.patterns import Builder, load_book
 
 DOUBLE = {"vars": {"x": "f32 [*S]"}, "match": "return aten.neg.default(aten.neg.default(x))"}
 FUSED = torch.nn.Sequential(torch.nn.Conv2d(2, 3, 2), torch.nn.BatchNorm2d(3)).eval()
@@ -99,3 +107,26 @@ def test_the_strategy_shrinks_to_the_pattern_alone() -> None:
         settings=settings(max_examples=60, deadline=None, database=None, derandomize=True),
     )
     assert sum(calls(found).values()) <= 5
+
+
+class AbsoluteSum:
+    """A pattern whose second input is read by its second call."""
+
+    names: Mapping[str, Any] = {"x": torch.tensor([1.0, -2.0]), "y": torch.tensor([3.0, 4.0])}
+    kinds: Mapping[str, Any] = {"x": "input", "y": "input"}
+
+    def run(self, builder: Builder, values: Mapping[str, Any]) -> list[Any]:
+        first = builder.call(torch.ops.aten.abs.default, (values["x"],), {})
+        return [builder.call(torch.ops.aten.add.Tensor, (first, values["y"]), {})]
+
+
+@pytest.mark.parametrize("late", [(), ("y",)])
+def test_inputs_are_computed_behind_the_first_calls_of_a_pattern(late: tuple[str, ...]) -> None:
+    """What takes the place of a match has to stand behind inputs that are not there when the match begins."""
+    choices = SeededChoices(1)
+    scope = Scope(Building(choices, draw_plan(choices, Policy(shares={"dynamic": 0.0}))))
+    insertion = Insertion(scope, AbsoluteSum(), computed=("y",), late=late)
+    insertion.insert()
+    assert not insertion.failed
+    calls = ["aten.abs.default", "aten.neg.default"] if late else ["aten.neg.default", "aten.abs.default"]
+    assert [step.op for step in scope.steps] == [*calls, "aten.add.Tensor"]

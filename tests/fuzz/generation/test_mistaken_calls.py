@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import torch
 
 from exirkit.fuzz.generation import Policy, SeededChoices, features_of, generate
+from exirkit.fuzz.generation.acts.sizes import _STEPPED
 from exirkit.fuzz.generation.choices import LACKING, SWARMS
 from exirkit.fuzz.generation.method.dims import from_either_end
+from exirkit.fuzz.generation.method.extents import Affine
 from exirkit.fuzz.generation.method.ordering import interleaved
 from exirkit.fuzz.generation.method.values import Fact, Value
 from exirkit.fuzz.generation.policy import MISTAKEN, draw_plan
 from exirkit.fuzz.programs import Call, Ref, names_in, run_eagerly
+from exirkit.fuzz.programs.sizes import size_value
 
 _VALUE = Value("x", Fact(torch.float32, (2, 3, 4), -1, 1, 2), "input")
 
@@ -33,6 +37,45 @@ def test_dims_from_the_end_are_the_same_dims() -> None:
         assert all([dim % rank for dim in row] == wanted for row in dims)
     sizes = (_VALUE, [2, 12])
     assert from_either_end(SeededChoices(1), "aten.view.default", sizes, ())[0] == list(sizes)
+
+
+def test_permutations_are_written_as_if_their_dims_grew() -> None:
+    written = Counter[str]()
+    for seed in range(400):
+        for call in (call for method in generate(seed).methods for call in method.steps):
+            if call.op in ("aten.permute.default", "aten.permute_copy.default"):
+                dims: Any = call.args[1]
+                order = [dim % len(dims) for dim in dims]
+                is_sorted = list(dims) == sorted(dims)
+                written.update([f"{'sorted' if is_sorted else 'other'} {order == sorted(order)}"])
+    assert written["sorted False"] >= 5, written
+    assert written["other False"] > written["sorted False"]
+
+
+def test_functions_are_undone_by_one_and_by_two_operands() -> None:
+    undone: Counter[tuple[str, str]] = Counter()
+    for seed in range(1500):
+        if "inverse_calls" not in draw_plan(SeededChoices(seed), Policy()).requests:
+            continue
+        steps = {name: call for method in generate(seed).methods for call in method.steps for name in call.results}
+        for call in steps.values():
+            first = call.args[0] if call.args else None
+            if isinstance(first, Ref) and first.name in steps:
+                undone[steps[first.name].op, call.op] += 1
+    assert undone["aten.exp.default", "aten.log.default"] >= 3
+    assert undone["aten.mul.Tensor", "aten.div.Tensor"] >= 3
+
+
+def test_sizes_are_greatest_in_the_middle_or_at_the_end() -> None:
+    symbol = Affine(0, (("s0", 1),), 2, 9)
+    shapes = set()
+    for made in _STEPPED:
+        text, greatest = made(symbol)
+        sizes = [size_value(text, {"s0": value}) for value in range(2, 10)]
+        assert min(sizes) >= 2
+        assert max(sizes) == greatest
+        shapes.add((sizes[0] == greatest, sizes[-1] == greatest))
+    assert shapes == {(True, False), (False, True), (False, False)}
 
 
 def test_calls_stand_in_another_order_behind_what_they_read() -> None:

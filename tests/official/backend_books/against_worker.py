@@ -35,6 +35,18 @@ rules:
 """
 WRONG = BOOK.replace("alpha=-a", "alpha=a")
 
+# A thousandth too large, which the tolerance allows or does not.
+APPROXIMATE = """
+rulebook: 1
+rules:
+- id: expm1.approximate
+  vars: {x: "f32 [*S]"}
+  match: return aten.expm1.default(x)
+  replace: return aten.mul.Scalar(aten.sub.Scalar(aten.exp.default(x), 1.0), 1.001)
+  equiv: {rtol: 0.002, atol: 1.0e-6, why: it is a thousandth too large}
+"""
+TOO_STRICT = APPROXIMATE.replace("0.002", "0.0001")
+
 OPERATOR = """
 rulebook: 1
 ops:
@@ -60,6 +72,17 @@ def forward(x: "i32[2, 3]", y: "i32[2, 3]"):
 
 run("forward", x=dyadic(1, bits=0), y=dyadic(2, bits=0))
 """
+# What comes behind makes an error of the exponential a larger one.
+EXPONENTIAL = """program(1)
+
+def forward(x: "f32[2, 3]"):
+    y = aten.expm1.default(x)
+    z = aten.mul.Scalar(y, 50.0)
+    u = aten.exp.default(y)
+    return z, u
+
+run("forward", x=dyadic(1))
+"""
 ASKS_FOR_TOSA = "executorch.backends.arm._passes.cast_int_comparison_inputs_pass:CastIntComparisonInputsPass"
 DIVISION = """program(1)
 
@@ -68,6 +91,19 @@ def forward(x: "f32[2, 3]"):
     return y
 
 run("forward", x=dyadic(1))
+"""
+# A pass that looks for weights as attributes, in the calls that models make.
+NORMALIZED = """program(1)
+w = constant("f32[2, 1, 1, 2]", dyadic(1))
+m = constant("f32[2]", dyadic(2))
+v = constant("f32[2]", numbers([1.0, 2.0]))
+
+def forward(x: "f32[1, 1, 2, 3]"):
+    y = aten.convolution.default(x, w, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+    z, _, _ = aten._native_batch_norm_legit_no_training.default(y, None, None, m, v, 0.1, 0.00001)
+    return z
+
+run("forward", x=dyadic(3))
 """
 COPIES = """program(1)
 
@@ -138,10 +174,13 @@ def on_what_exporters_return() -> dict[str, Any]:
     compared, left_out = comparisons_of(["backends/nxp"])
     divided = next(one for one in compared if one.name == "ConvertDivToMulPass")
     outcome = differences(GeneratedSubject(parse_program(DIVISION)), divided)
+    fused = next(one for one in compared if one.name == "FuseBatchNormWithConvPass")
+    normalized = differences(GeneratedSubject(as_exported(parse_program(NORMALIZED))), fused)
     return {
         "dialects": {one.name: one.originals[0].dialect for one in compared},
         "left out": list(left_out),
         "division": [one.bucket for one in outcome.found],
+        "normalized": [normalized.theirs_changed, list(normalized.fired), [one.bucket for one in normalized.found]],
         "exported": program_text(as_exported(parse_program(COPIES))),
     }
 
@@ -160,6 +199,8 @@ def comparisons(folder: Path) -> dict[str, Any]:
         "ours leaves": compared(SUBTRACTION.format(dtype="f64", alpha=""), f"{TOYS}:KeepsAlpha", [good]),
         "theirs leaves": compared(plain, f"{TOYS}:Idle", [good]),
         "other operators": compared(plain, f"{TOYS}:ForgetsAlpha", [good]),
+        "within tolerance": compared(EXPONENTIAL, f"{TOYS}:Idle", [book(APPROXIMATE, folder, "approximate.yaml")]),
+        "beyond tolerance": compared(EXPONENTIAL, f"{TOYS}:Idle", [book(TOO_STRICT, folder, "strict.yaml")]),
         "theirs stops": compared(plain, f"{TOYS}:Stops", [good]),
         "table": compared(ADDMM.format(alpha=", alpha=2"), ORIGINAL, []),
         "table, right": compared(ADDMM.format(alpha=""), ORIGINAL, []),

@@ -47,6 +47,8 @@ def more() -> Any:
         ("ours leaves", ["ours leaves a site | KeepsAlpha"]),
         ("theirs leaves", ["theirs leaves a site | Idle"]),
         ("other operators", ["operators differ | ForgetsAlpha"]),
+        ("within tolerance", ["theirs leaves a site | Idle"]),
+        ("beyond tolerance", ["ours is wrong | Idle | output beyond-budget"]),
         ("theirs stops", ["theirs is wrong | Stops | raises IndexError"]),
         ("table", ["theirs is wrong | AddmmToLinearTransform | output beyond-budget"]),
         ("table, right", []),
@@ -78,6 +80,14 @@ def test_a_table_says_which_passes_run_on_what_exporters_return(sample: Any) -> 
     assert "AddBatchSizeFor3DInputPool2DOps" in found["dialects"]
     # What the pass notes on nodes is of another environment of sizes than the program.
     assert found["division"] == ["operators differ | ConvertDivToMulPass"]
+
+
+def test_a_pass_on_what_exporters_return_finds_weights_as_attributes(sample: Any) -> None:
+    is_changed, fired, buckets = sample["on aten"]["normalized"]
+    assert is_changed
+    assert fired == ["fold.conv-batch-norm"]
+    # The convolution of the rule is one of any number of dims, which counts as another call.
+    assert buckets == ["theirs leaves a site | FuseBatchNormWithConvPass"]
 
 
 def test_programs_as_exporters_return_them_have_views_and_no_defaults(sample: Any) -> None:

@@ -98,6 +98,11 @@ MODELS: dict[str, Callable[[], tuple[nn.Module, tuple[Tensor, ...], Any]]] = {
     "any-batch": lambda: (perceptron(), (torch.randn(3, 6),), ({0: Dim("batch", min=2, max=8)},)),
     "convolutions": lambda: (Convolutions(), (torch.randn(1, 3, 8, 8),), None),
     "attention": lambda: (Attention(), (torch.randint(0, 11, (1, 7)),), None),
+    "without-bias": lambda: (
+        nn.Sequential(nn.Linear(4, 5, bias=False), nn.ReLU(), nn.Linear(5, 2, bias=False)),
+        (torch.randn(3, 4),),
+        None,
+    ),
     "recurrent": lambda: (Recurrent(), (torch.randn(1, 3, 4),), None),
     "counting": lambda: (Counting(), (torch.randn(2, 4),), None),
 }

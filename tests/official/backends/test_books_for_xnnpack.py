@@ -13,8 +13,11 @@ from tests.official.quantization.models import QUANTIZED
 pytestmark = [pytest.mark.executorch]
 
 QUICK = [("small", one) for one in ("residual", "attention", "one_dimension", "joined")]
+QUICK += [("exported", "without-bias")]
 REST = [("small", one) for one in MODELS if ("small", one) not in QUICK]
-REST += [("quantized", one) for one in QUANTIZED] + [("exported", one) for one in BRIDGED]
+REST += [("quantized", one) for one in QUANTIZED] + [
+    ("exported", one) for one in BRIDGED if ("exported", one) not in QUICK
+]
 
 
 @pytest.mark.parametrize(("kind", "name"), QUICK)

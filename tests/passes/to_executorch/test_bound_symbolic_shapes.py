@@ -55,6 +55,15 @@ class TestBounds:
         constrain_range(v, min=2, max=7)
         assert SizeBounds(made_of(torch.ones(1)), env).upper(expression(u, v)) == largest
 
+    def test_a_size_that_falls_is_greatest_for_the_least_value_that_callers_may_pass(self) -> None:
+        class Falling(torch.nn.Module):
+            def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+                return torch.abs(y.expand(8 - x.shape[0]))
+
+        shapes = ({0: Dim("size", min=1, max=6)}, None)
+        made = bounded(Falling(), torch.ones(3), torch.ones(1), dynamic_shapes=shapes)
+        assert list(named(made, "abs").meta["spec"].shape) == [7]
+
     def test_every_unbounded_input_is_reported_at_once(self) -> None:
         class Two(torch.nn.Module):
             def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

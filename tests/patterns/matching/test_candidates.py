@@ -16,6 +16,7 @@ from exirkit.ir import GraphEditor, underlying
 from exirkit.patterns import FailureTrace, RewriteOptions, RuleEngine, backend_books, shipped_books
 from exirkit.patterns.engine.application import RuleApplication
 from exirkit.patterns.engine.program_facts import ProgramFacts
+from exirkit.patterns.matching.predicate_tree import Anchored, PredicateTree, TreeNode
 from exirkit.patterns.operators.arguments import argument_of, canonical_arguments
 
 
@@ -155,3 +156,22 @@ def test_defaults_in_a_view_are_not_shared() -> None:
     assert first["padding"] == second["padding"] == [0, 0]
     first["padding"].append(7)
     assert second["padding"] == [0, 0]
+
+
+def test_questions_about_a_large_pattern_are_few() -> None:
+    """Sums and products of parts that are met in many forms would be asked about in a tree of millions of questions."""
+    rules = [rule for rule in book("backends/xnnpack").rules if "bilinear" in rule.id]
+    tree = PredicateTree([Anchored(one.anchors, one.pattern.roots[0], one.forms or {}) for one in rules])
+    roots = [tree.root_of(operator) for operator in tree.operators or ()]
+    assert roots
+    pending = [root for root in roots if root is not None]
+    known: dict[int, TreeNode] = {}
+    while pending:
+        node = pending.pop()
+        if id(node) not in known:
+            known[id(node)] = node
+            others = [node.otherwise] if node.otherwise is not None else []
+            further = [below for _, below in (*node.screened, *node.read, *node.parts.values())]
+            pending += [*node.by_operator.values(), *others, *further]
+    # At most 64 ways of matching for each rule and way to read a call, with 64 questions each.
+    assert len(known) < 20_000

@@ -160,3 +160,33 @@ def test_python_form_is_the_same_rule() -> None:
     assert not loaded.found
     (rule,) = (one for one in loaded.rules if one.id == "simplify.neg-of-every-user")
     assert rule.pattern == book_of(FACTORS).rules[0].pattern
+
+
+# Nothing changes but that no two users share a value any more.
+OWN = """  vars: {x: 'f32 [*S]', ws: 'list of f32 [*S]'}
+  match: |
+    d = aten.neg.default(x)
+    return *[aten.mul.Tensor(u, w) for u, w in zip(users(d), ws)]
+  replace: |
+    own = [aten.neg.default(x) for w in ws]
+    return *[aten.mul.Tensor(u, w) for u, w in zip(own, ws)]
+"""
+SHARED = (
+    OWN.replace("own = [aten.neg.default(x) for w in ws]", "one = aten.neg.default(x)")
+    .replace("for u, w in zip(own, ws)", "for w in ws")
+    .replace("aten.mul.Tensor(u, w) for w", "aten.mul.Tensor(one, w) for w")
+)
+
+
+def scaled(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    z = x.neg()
+    return z * y, z * x, z * y.exp()
+
+
+def test_a_value_of_its_own_for_each_user_is_something_new() -> None:
+    times, program = rewritten(book_of(OWN), scaled, X, X)
+    assert (times, names(program, "neg")) == (1, 3)
+
+
+def test_what_shares_one_value_as_before_is_nothing_new() -> None:
+    assert fired(book_of(SHARED), scaled, X, X) == 0

@@ -27,6 +27,7 @@ from exirkit.patterns import (
     with_meanings,
 )
 
+from .leeway import Leeway, leeway_of
 from .original_passes import OriginalPass, original_pass
 from .target_operators import with_operators_of_books, with_operators_of_package
 
@@ -45,16 +46,18 @@ _SURROUNDINGS = ("add.Tensor", "mul.Tensor", "relu.default", "view.default", "pe
 
 
 @dataclass(frozen=True)
-class OurResult:
-    """What rules made of a program.
+class SideResult:
+    """What a side made of a program: a pass, or rules.
 
     Attributes:
         program: The result.
         fired: How often each rule was applied.
+        leeway: Where rules with a tolerance were applied.
     """
 
     program: ExportedProgram
     fired: Mapping[str, int] = field(default_factory=dict)
+    leeway: Leeway | None = None
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,7 @@ class Comparison:
             program = one(program)
         return with_operators_of_books(program)
 
-    def ours(self, program: ExportedProgram) -> OurResult:
+    def ours(self, program: ExportedProgram) -> SideResult:
         """Apply the rules.
 
         Raises:
@@ -117,15 +120,17 @@ class Comparison:
         """
         program = edge_from_official(program).exported_program() if self.is_on_edge else program
         fired: Counter[str] = Counter()
+        leeway = None
         for pipeline in self.pipelines:
             result = pipeline.run(program)
             program = result.program
         if self.rules:
-            applied = ApplyRules(list(self.rules))
+            applied, before = ApplyRules(list(self.rules)), program
             program = applied(program).exported_program
             for report in applied.reports:
                 fired.update(report.applied)
-        return OurResult(program, dict(fired))
+            leeway = leeway_of(before, self.rules, [one for report in applied.reports for one in report.journal])
+        return SideResult(program, dict(fired), leeway)
 
     def meant(self, program: ExportedProgram) -> ExportedProgram:
         """Return a program that computes what attributes of the rules mean, whichever side wrote them."""

@@ -12,8 +12,10 @@ from typing import Any, Literal
 
 # Kernels and out variants of quantised operators, which official passes ask for.
 import executorch.kernels.quantized  # noqa: F401
+import torch
 from executorch.exir._program_utils import _get_updated_graph_signature, _get_updated_range_constraints
 from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind
 from torch.fx import GraphModule
 
 from exirkit.fuzz import load_object
@@ -75,6 +77,8 @@ class OriginalPass:
             module.recompile()
         with _surroundings(self.target):
             made = self.factory(mine)
+            if self.dialect == "aten" and not self.takes_program and not _takes_program(made) and _can_be_module(mine):
+                return _run_on_module(made, mine)
             given: Any = mine if _takes_program(made) else mine.graph_module
             found = made(given)
         if isinstance(found, ExportedProgram):
@@ -175,6 +179,40 @@ def _takes_program(made: Any) -> bool:
     except (TypeError, ValueError):
         return False
     return bool(parameters) and ("ExportedProgram" in str(parameters[0].annotation) or parameters[0].name in _PROGRAM)
+
+
+def _can_be_module(program: ExportedProgram) -> bool:
+    """Whether a program can be traced again as a module: nothing but results comes out, and no size varies.
+
+    Sizes that vary would be those of the examples wherever two of them are equal.
+    """
+    kinds = {one.kind for one in program.graph_signature.output_specs}
+    return program.example_inputs is not None and kinds <= {OutputKind.USER_OUTPUT} and not program.range_constraints
+
+
+def _run_on_module(run: Callable[[Any], Any], program: ExportedProgram) -> ExportedProgram:
+    """Run a pass before quantising as quantising flows do: weights are attributes of the module, which is traced again.
+
+    Args:
+        run: The pass.
+        program: The program; its weights are copied.
+    """
+    module = copy.deepcopy(program.module(check_guards=False))
+    for name in program.constants:
+        value = getattr(module, name, None)
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            # Weights of models are parameters, which passes exchange for others.
+            delattr(module, name)
+            module.register_parameter(name, torch.nn.Parameter(value, requires_grad=False))
+    before = str(module.graph)
+    found = run(module)
+    made = getattr(found, "graph_module", found)
+    made = made if isinstance(made, GraphModule) else module
+    if str(made.graph) == before:
+        return program
+    made.recompile()
+    args, kwargs = program.example_inputs or ((), {})
+    return torch.export.export(made, args, kwargs, strict=False)
 
 
 def _with_module(program: ExportedProgram, module: GraphModule, *, keeps_ranges: bool) -> ExportedProgram:

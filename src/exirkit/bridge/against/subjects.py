@@ -83,18 +83,35 @@ class GeneratedSubject:
 
 
 def as_exported(program: Program) -> Program:
-    """Return a program with views in place of copies of views, and without last arguments that are defaults.
+    """Return a program with the calls that exporters return, which passes before quantising look for.
 
-    So exporters write it, and passes on what they return look for that; rules are written about the copies, and match
-    both. The program is returned as it is where the views would be wrong.
+    Copies of views are views, convolutions and batch norms the operators that models call, and last arguments that are
+    defaults are left out. Rules match these forms as well as those that they are written in. The program is returned as
+    it is where that would be wrong.
     """
-    methods = tuple(replace(one, steps=tuple(map(_call_as_exported, one.steps))) for one in program.methods)
+    methods = tuple(
+        replace(one, steps=tuple(_call_as_exported(_as_layer(each)) for each in one.steps)) for one in program.methods
+    )
     made = replace(program, methods=methods)
     try:
         check_program(made)
     except ModelError:
         return program
     return made
+
+
+def _as_layer(call: Call) -> Call:
+    """Return a convolution or a batch norm as models call it; any other call as it is."""
+    if call.op == "aten.convolution.default" and len(call.args) == 9 and call.args[6] is False:
+        x, weight, bias, stride, padding, dilation, _, _, groups = call.args
+        name = f"aten.conv{len(stride)}d.default" if isinstance(stride, list | tuple) else call.op
+        return replace(call, op=name, args=(x, weight, bias, stride, padding, dilation, groups))
+    is_norm = call.op == "aten._native_batch_norm_legit_no_training.default" and len(call.args) == 7
+    if is_norm and call.results[1:] == (None, None):
+        *tensors, momentum, eps = call.args
+        op, args = "aten.batch_norm.default", (*tensors, False, momentum, eps, False)
+        return replace(call, op=op, args=args, results=call.results[:1])
+    return call
 
 
 def _call_as_exported(call: Call) -> Call:
