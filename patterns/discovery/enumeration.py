@@ -53,16 +53,16 @@ class Candidate:
     """Two graphs that seem to compute the same.
 
     Attributes:
-        dear: The one that costs more.
-        cheap: The other one.
-        dear_ns: What it costs.
-        cheap_ns: What the other one costs.
+        pattern: The one that costs more.
+        replacement: The other one.
+        pattern_ns: What it costs.
+        replacement_ns: What the other one costs.
     """
 
-    dear: Term
-    cheap: Term
-    dear_ns: float
-    cheap_ns: float
+    pattern: Term
+    replacement: Term
+    pattern_ns: float
+    replacement_ns: float
 
 
 class Enumeration:
@@ -172,11 +172,11 @@ class Enumeration:
             if best.term.size:
                 del self._by_size[best.term.size][best.term]
             self._by_size[term.size][term] = known
-        dear, cheap = (known, best) if known.cost >= best.cost else (best, known)
+        slow, fast = (known, best) if known.cost >= best.cost else (best, known)
         # What has no tensor left that says the shape cannot be written.
-        if dear.cost < LEAST_GAIN * cheap.cost or not cheap.term.variables <= dear.term.variables:
+        if slow.cost < LEAST_GAIN * fast.cost or not fast.term.variables <= slow.term.variables:
             return None
-        return Candidate(dear.term, cheap.term, dear.cost, cheap.cost)
+        return Candidate(slow.term, fast.term, slow.cost, fast.cost)
 
 
 def _says_nothing(value: torch.Tensor) -> bool:
@@ -190,9 +190,16 @@ def _in_order(pair: tuple[Known, Known]) -> bool:
 
 
 def _generality(one: Candidate) -> tuple[object, ...]:
-    """Return what rules are sorted by: few calls for many different variables come first, then what is cheap."""
-    repeated = one.dear.occurrences - len(one.dear.variables)
-    return (one.dear.size, repeated, one.cheap_ns, one.cheap.size, one.dear.text, one.cheap.text)
+    """Return what rules are sorted by: few calls for many different variables come first, then what is fast."""
+    repeated = one.pattern.occurrences - len(one.pattern.variables)
+    return (
+        one.pattern.size,
+        repeated,
+        one.replacement_ns,
+        one.replacement.size,
+        one.pattern.text,
+        one.replacement.text,
+    )
 
 
 def _fingerprint(values: tuple[torch.Tensor, ...]) -> tuple[object, ...]:

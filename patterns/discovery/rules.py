@@ -48,8 +48,8 @@ class Discovered:
     @property
     def gain(self) -> float:
         """How many times as long the graph takes that is replaced, by the costs of the target."""
-        cheap = self.candidate.cheap_ns
-        return self.candidate.dear_ns / cheap if cheap else math.inf
+        fast = self.candidate.replacement_ns
+        return self.candidate.pattern_ns / fast if fast else math.inf
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -71,7 +71,7 @@ class Tally:
         graphs: How many graphs were compared.
         pairs: How many pairs of equal results and different cost, instances of earlier rules aside.
         known: Pairs that shipped rules rewrite to something as cheap.
-        undone: Pairs whose cheaper graph a shipped rule rewrites to a dearer one, since other targets want that.
+        undone: Pairs whose cheaper graph a shipped rule makes more expensive, since other targets want that.
         rejected: Pairs that trials tell apart.
     """
 
@@ -118,7 +118,7 @@ class Discovery:
 
         Args:
             calls: How many.
-            progress: Is told what is done.
+            progress: Called with what is done.
 
         Raises:
             UsageError: EK280, proofs are asked for and there is no solver.
@@ -135,28 +135,28 @@ class Discovery:
             candidates = enumeration.of_size(size, is_reducible)
             self.tally.graphs = enumeration.seen
             for number, one in enumerate(candidates, 1):
-                if is_reducible(one.dear):
+                if is_reducible(one.pattern):
                     continue
                 progress(f"{size} calls, pair {number} of {len(candidates)}")
                 self.tally.pairs += 1
                 made = self._judged(one)
                 if made is False:
                     continue
-                assert one.dear.template is not None
-                reducible.setdefault(one.dear.template.text, []).append(one.dear)
+                assert one.pattern.template is not None
+                reducible.setdefault(one.pattern.template.text, []).append(one.pattern)
                 if isinstance(made, Discovered):
                     yield made
 
     def programs(self, one: Discovered) -> list[tuple[ExportedProgram, tuple[torch.Tensor, ...]]]:
         """Return the graph that a rule replaces, and the one that takes its place, as programs with inputs."""
-        return [program_of(self.vocabulary, term) for term in (one.candidate.dear, one.candidate.cheap)]
+        return [program_of(self.vocabulary, term) for term in (one.candidate.pattern, one.candidate.replacement)]
 
     def _judged(self, one: Candidate) -> Discovered | bool:
         """Return the rule of a pair; True if it is known, and False if it is wrong."""
-        if self._cost_of_shipped(one.dear) < LEAST_GAIN * max(one.cheap_ns, 1e-9):
+        if self._cost_of_shipped(one.pattern) < LEAST_GAIN * max(one.replacement_ns, 1e-9):
             self.tally.known += 1
             return True
-        if one.cheap.size and self._cost_of_shipped(one.cheap) > one.cheap_ns:
+        if one.replacement.size and self._cost_of_shipped(one.replacement) > one.replacement_ns:
             # A shipped rule that is always applied would undo this one.
             self.tally.undone += 1
             return False
@@ -192,13 +192,13 @@ class Discovery:
         types = {re.sub(r"\[.*\]", "[*S]", text) for text in rule.vars.values()}
         if len(set(rule.vars.values())) == 1:
             rule = self._accepted(rule.model_copy(update={"vars": dict.fromkeys(rule.vars, *types)})) or rule
-        shared = sorted(one.dear.literals & one.cheap.literals)
+        shared = sorted(one.pattern.literals & one.replacement.literals)
         for kinds in (
             ({"float": "scalar", "int": "int"}, {"float": "scalar", "int": "int in [-2, 2]"}) if shared else ()
         ):
             names = {literal: f"{literal[0][0]}{place}" for place, literal in enumerate(shared)}
             variables = {name: kinds[literal[0]] for literal, name in names.items()}
-            texts = {"match": one.dear.statements(names), "replace": one.cheap.statements(names)}
+            texts = {"match": one.pattern.statements(names), "replace": one.replacement.statements(names)}
             found = self._accepted(rule.model_copy(update={"vars": {**rule.vars, **variables}, **texts}))
             if found is not None:
                 return found
@@ -212,19 +212,21 @@ class Discovery:
         return sum(map(self.target.cost_of, editor.graph.nodes))
 
     def _rule(self, one: Candidate, equiv: Equivalence) -> Rule:
-        names = "-".join([*one.dear.operators(), "to", *(one.cheap.operators() if one.cheap.size else ["nothing"])])
+        names = "-".join(
+            [*one.pattern.operators(), "to", *(one.replacement.operators() if one.replacement.size else ["nothing"])]
+        )
         name = f"{self.vocabulary.name}.{names}"
         number = 1
         while (f"{name}-{number}" if number > 1 else name) in self._names:
             number += 1
-        variables = {key: text for key, text in self.vocabulary.variables.items() if key in one.dear.variables}
+        variables = {key: text for key, text in self.vocabulary.variables.items() if key in one.pattern.variables}
         return Rule(
             id=f"{name}-{number}" if number > 1 else name,
-            doc=f"Found by enumeration: `{one.dear.text}` is `{one.cheap.text}`.",
+            doc=f"Found by enumeration: `{one.pattern.text}` is `{one.replacement.text}`.",
             choose="cost",
             vars=variables,
-            match=one.dear.statements({}),
-            replace=one.cheap.statements({}),
+            match=one.pattern.statements({}),
+            replace=one.replacement.statements({}),
             equiv=equiv,
         )
 

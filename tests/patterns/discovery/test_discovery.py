@@ -46,14 +46,14 @@ def found(vocabulary: Vocabulary, calls: int = 2, **options: object) -> tuple[li
 
 
 def texts(rules: list[Discovered]) -> dict[str, str]:
-    return {one.candidate.dear.text: one.candidate.cheap.text for one in rules}
+    return {one.candidate.pattern.text: one.candidate.replacement.text for one in rules}
 
 
 def test_the_cheaper_graph_takes_the_place() -> None:
     rules, discovery = found(words("aten.abs.default(_)", "aten.mul.Tensor(_, _)"))
     assert texts(rules)["aten.mul.Tensor(aten.abs.default(x), aten.abs.default(x))"] == "aten.mul.Tensor(x, x)"
     assert discovery.tally.known >= 1, "the absolute value of an absolute value is known"
-    assert all(one.candidate.dear_ns > one.candidate.cheap_ns for one in rules)
+    assert all(one.candidate.pattern_ns > one.candidate.replacement_ns for one in rules)
 
 
 def test_graphs_of_three_calls_share_what_is_used_twice() -> None:
@@ -63,8 +63,8 @@ def test_graphs_of_three_calls_share_what_is_used_twice() -> None:
         given["aten.mul.Tensor(aten.abs.default(x), aten.abs.default(y))"] == "aten.abs.default(aten.mul.Tensor(x, y))"
     )
     # No rule is an instance of one that was found before it.
-    dear = [one.candidate.dear for one in rules]
-    assert not [(one, other) for place, other in enumerate(dear) for one in dear[:place] if matches(one, other)]
+    slow = [one.candidate.pattern for one in rules]
+    assert not [(one, other) for place, other in enumerate(slow) for one in slow[:place] if matches(one, other)]
 
 
 def test_what_several_calls_use_is_written_once() -> None:
@@ -93,7 +93,7 @@ def test_numbers_and_shapes_become_variables_where_trials_allow_it() -> None:
     sizes = {"B": (3, 5, 8), "M": (4, 6, 64), "N": (5, 7, 96)}
     operators = ("aten.select_copy.int(_, 1, 0)", "aten.mul.Scalar(_, 0.5)")
     rules, _ = found(words(*operators, variables={"x": "f32 [B, M, N]"}, sizes=sizes))
-    rule = next(one.rule for one in rules if "select" in one.candidate.dear.text)
+    rule = next(one.rule for one in rules if "select" in one.candidate.pattern.text)
     assert rule.vars == {"x": "f32 [*S]", "f0": "scalar", "i1": "int"}
     assert rule.match == "return aten.select_copy.int(aten.mul.Scalar(x, f0), 1, i1)"
     assert rule.replace == "return aten.mul.Scalar(aten.select_copy.int(x, 1, i1), f0)"
@@ -122,7 +122,7 @@ def test_a_book_of_what_was_found_passes_the_check_and_is_the_same_again() -> No
 
 def test_proofs_come_with_the_rules() -> None:
     rules, _ = found(words("aten.neg.default(_)", "aten.abs.default(_)", "aten.maximum.default(_, _)"), proves=True)
-    known = {one.candidate.dear.text: one.certificate for one in rules}
+    known = {one.candidate.pattern.text: one.certificate for one in rules}
     certificate = known["aten.maximum.default(aten.neg.default(x), x)"]
     assert certificate is not None
     assert certificate.is_of_all_ranks
@@ -130,11 +130,11 @@ def test_proofs_come_with_the_rules() -> None:
 
 def test_costs_decide_the_direction() -> None:
     vocabulary = words("aten.neg.default(_)", "aten.abs.default(_)", "aten.maximum.default(_, _)")
-    cheap, dear = KernelCost(call_ns=1.0, element_ns=0.1), KernelCost(call_ns=1.0, element_ns=50.0)
-    kernels = {"aten.neg.default": cheap, "aten.abs.default": dear, "aten.maximum.default": cheap}
+    fast, slow = KernelCost(call_ns=1.0, element_ns=0.1), KernelCost(call_ns=1.0, element_ns=50.0)
+    kernels = {"aten.neg.default": fast, "aten.abs.default": slow, "aten.maximum.default": fast}
     target = Target(target=1, name="odd", kernels=kernels)
     pairs = [
-        (one.dear.text, one.cheap.text)
+        (one.pattern.text, one.replacement.text)
         for enumeration in [Enumeration(vocabulary, target)]
         for size in (1, 2)
         for one in enumeration.of_size(size, lambda _: False)
@@ -147,7 +147,7 @@ def test_what_has_no_kernel_is_left_out() -> None:
     enumeration = Enumeration(words("aten.neg.default(_)", "aten.exp.default(_)"), target)
     for size in (1, 2):
         pairs = enumeration.of_size(size, lambda _: False)
-    assert [(one.dear.text, one.cheap.text) for one in pairs] == [
+    assert [(one.pattern.text, one.replacement.text) for one in pairs] == [
         ("aten.neg.default(aten.neg.default(x))", "x"),
         ("aten.neg.default(aten.neg.default(y))", "y"),
     ]

@@ -1,9 +1,9 @@
-"""`exirkit rule discover`: rules that nobody wrote, from enumerated graphs."""
+"""`exirkit rule discover`: rules from enumerated graphs."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -58,7 +58,7 @@ class DiscoveryReport:
         graphs: How many graphs were compared.
         pairs: How many pairs of them seemed to compute the same at different cost, instances of others aside.
         known: Pairs that shipped rules rewrite already.
-        undone: Pairs whose cheaper graph a shipped rule rewrites to a dearer one.
+        undone: Pairs whose cheaper graph a shipped rule rewrites to a more expensive one.
         rejected: Pairs that trials or the solver tell apart.
         slower: Rules that gain too little, and were left out.
         seed: Of samples and trials.
@@ -154,10 +154,10 @@ def _tell(steps: Steps, vocabulary: str, what: str) -> None:
 
 
 def _row(one: Discovered, gain: float | None) -> DiscoveredRule:
-    dear, cheap = one.candidate.dear.text, one.candidate.cheap.text
-    estimated = one.gain if one.candidate.cheap_ns else None
+    slow, fast = one.candidate.pattern.text, one.candidate.replacement.text
+    estimated = one.gain if one.candidate.replacement_ns else None
     return DiscoveredRule(
-        one.rule.id, dear, cheap, estimated, gain, None if one.certificate is None else one.certificate.status
+        one.rule.id, slow, fast, estimated, gain, None if one.certificate is None else one.certificate.status
     )
 
 
@@ -179,7 +179,8 @@ def _measured(discovery: Discovery, rules: list[Discovered], steps: Steps) -> li
 
 
 def _gain(programs: list[tuple[ExportedProgram, tuple[torch.Tensor, ...]]], official: OfficialRuntime) -> float:
-    from exirkit import ExecutorchBackendConfig, to_edge
+    from exirkit.passes import ExecutorchBackendConfig
+    from exirkit.program import to_edge
 
     config = ExecutorchBackendConfig(optimization_level=0)
     files = [(to_edge(program).to_executorch(config).buffer, inputs) for program, inputs in programs]
@@ -188,8 +189,8 @@ def _gain(programs: list[tuple[ExportedProgram, tuple[torch.Tensor, ...]]], offi
     for _ in range(_ROUNDS):
         for known, (file, inputs) in zip(times, files, strict=True):
             known.append(min(official.measure_latency_ns(file, inputs, repeats=_REPEATS)))
-    dear, cheap = map(min, times)
-    return dear / cheap
+    slow, fast = map(min, times)
+    return slow / fast
 
 
 def _print(report: DiscoveryReport) -> None:
@@ -201,8 +202,9 @@ def _print(report: DiscoveryReport) -> None:
     if rows:
         print_table(["rule", "estimated gain", "measured", "proof"], rows)
         print_line()
-    counts = asdict(report)
-    names = ("graphs", "pairs", "known", "undone", "rejected", "slower")
-    print_line(f"{len(report.rules)} rules of " + ", ".join(f"{counts[name]:,} {name}" for name in names))
+    print_line(
+        f"{len(report.rules)} rules of {report.graphs:,} graphs and {report.pairs:,} pairs: {report.known:,} known, "
+        f"{report.undone:,} undone, {report.rejected:,} rejected, {report.slower:,} of too little gain"
+    )
     if report.file is not None:
         print_line(report.file)
