@@ -39,6 +39,15 @@ def test_a_book_is_written_that_the_check_accepts(invoke: Invoke, tmp_path: Path
     assert "as fast" not in (tmp_path / "found.yaml").read_text()
 
 
+def test_vocabularies_with_the_same_operators_find_a_rule_once(invoke: Invoke, tmp_path: Path) -> None:
+    (tmp_path / "more.yaml").write_text(VOCABULARY.replace("extremes", "others").replace("x:", "y:"))
+    counts = [
+        len(json.loads(invoke("rule", "discover", *files, "--json").stdout)["rules"])
+        for files in (["words.yaml"], ["words.yaml", "more.yaml"])
+    ]
+    assert counts[0] == counts[1] > 0
+
+
 def test_no_rule_is_exit_code_1(invoke: Invoke, tmp_path: Path) -> None:
     (tmp_path / "words.yaml").write_text(VOCABULARY.replace("- aten.maximum.default(_, _)\n", ""))
     made = invoke("rule", "discover", "words.yaml", "-o", "found.yaml")

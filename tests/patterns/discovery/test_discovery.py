@@ -144,13 +144,71 @@ def test_costs_decide_the_direction() -> None:
 
 def test_what_has_no_kernel_is_left_out() -> None:
     target = Target(target=1, name="poor", kernels={"aten.neg.default": KernelCost(call_ns=1.0, element_ns=1.0)})
-    enumeration = Enumeration(words("aten.neg.default(_)", "aten.exp.default(_)"), target)
+    enumeration = Enumeration(words("aten.neg.default(_)", "aten.abs.default(_)"), target)
     for size in (1, 2):
         pairs = enumeration.of_size(size, lambda _: False)
     assert [(one.pattern.text, one.replacement.text) for one in pairs] == [
         ("aten.neg.default(aten.neg.default(x))", "x"),
         ("aten.neg.default(aten.neg.default(y))", "y"),
     ]
+
+
+def pairs_of(vocabulary: Vocabulary, target: Target, calls: int = 2) -> list[tuple[str, str]]:
+    enumeration = Enumeration(vocabulary, target)
+    found = [one for size in range(1, calls + 1) for one in enumeration.of_size(size, lambda _: False)]
+    return [(one.pattern.text, one.replacement.text) for one in found]
+
+
+def test_graphs_of_equal_cost_make_no_pair() -> None:
+    kernel = KernelCost(call_ns=1.0, element_ns=1.0)
+    target = Target(target=1, name="flat", kernels={"aten.neg.default": kernel, "aten.mul.Tensor": kernel})
+    pairs = pairs_of(words("aten.neg.default(_)", "aten.mul.Tensor(_, _)"), target, 3)
+    assert ("aten.mul.Tensor(aten.neg.default(x), aten.neg.default(y))", "aten.mul.Tensor(x, y)") in pairs
+    assert not [one for one in pairs if one[1] == "aten.neg.default(aten.mul.Tensor(x, y))"]
+
+
+def test_differences_of_one_value_make_no_pair() -> None:
+    pairs = pairs_of(words("aten.sub.Tensor(_, _)", "aten.relu.default(_)", variables={"x": "f32 [*S]"}), HOST)
+    assert not [one for one in pairs if "sub.Tensor(x, x)" in one[1]]
+
+
+def test_great_results_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert pairs_of(words("aten.neg.default(_)"), HOST)
+    monkeypatch.setattr("exirkit.patterns.discovery.enumeration._MOST_ELEMENTS", 1)
+    assert not pairs_of(words("aten.neg.default(_)"), HOST)
+
+
+UNDOING = """rulebook: 1
+rules:
+- id: local.absolute
+  vars: {x: "f32 [*S]"}
+  match: return aten.maximum.default(aten.neg.default(x), x)
+  replace: return aten.abs.default(x)
+"""
+
+
+def test_what_a_known_rule_undoes_is_left_out(tmp_path: Path) -> None:
+    vocabulary = words("aten.neg.default(_)", "aten.abs.default(_)", "aten.maximum.default(_, _)")
+    fast, slow = KernelCost(call_ns=1.0, element_ns=0.1), KernelCost(call_ns=1.0, element_ns=50.0)
+    kernels = {"aten.neg.default": fast, "aten.abs.default": slow, "aten.maximum.default": fast}
+    target = Target(target=1, name="odd", kernels=kernels)
+    (tmp_path / "undoing.yaml").write_text(UNDOING)
+    for books, undone in (([], 0), ([str(tmp_path / "undoing.yaml")], 1)):
+        discovery = Discovery(vocabulary, target, books=books)
+        rules = texts(list(discovery.run(2)))
+        assert ("aten.abs.default(x)" in rules) is not bool(undone)
+        assert (discovery.tally.undone > 0) is bool(undone)
+
+
+def test_what_the_solver_refutes_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    vocabulary = words("aten.neg.default(_)", "aten.abs.default(_)", "aten.maximum.default(_, _)")
+    (proved, *_), _ = found(vocabulary, proves=True)
+    assert proved.certificate is not None
+    refuted = proved.certificate.model_copy(update={"status": "refuted"})
+    monkeypatch.setattr("exirkit.patterns.discovery.rules.certificate_of", lambda *_: refuted)
+    rules, discovery = found(vocabulary, proves=True)
+    assert rules == []
+    assert discovery.tally.rejected > 0
 
 
 @pytest.mark.parametrize("name", shipped_vocabularies())
