@@ -10,7 +10,7 @@ from .oracle import Oracle
 
 
 class RuleContracts(Oracle):
-    """No rule makes a result of another dtype, shape or layout.
+    """No rule makes a result of another dtype, shape or layout, or one that reads what is computed later.
 
     The engine takes such a result back, and no other oracle finds it.
     """

@@ -212,7 +212,7 @@ class GraphBuilder:
         if node._erased or node.graph is not self.editor.graph:
             raise ExpressionError(f"%{node.name} is not a node of the graph that is rewritten")
         if not node < self.before:
-            raise ExpressionError(f"%{node.name} is computed later than the replacement stands")
+            raise _LateInputError(f"%{node.name} is computed later than the replacement stands")
         return node
 
     def _argument(self, argument: Any, value: Any) -> Any:
@@ -388,6 +388,10 @@ class Results(Sequence[Any]):
 # One application of a rule: is the match legal, what takes its place, and does that keep the rule's word
 
 
+class _LateInputError(ExpressionError):
+    """What a replacement reads is computed behind the place where it is to stand."""
+
+
 class RejectedError(Exception):
     """A match is not rewritten.
 
@@ -491,6 +495,9 @@ class RuleApplication:
                 if then is not None:
                     then(done)
                 return done
+        except _LateInputError as error:
+            # One result stands where it stood, behind all that a match has; several may have no place in common.
+            raise RejectedError(str(error), is_fault=len(roots) == 1) from error
         except (ExpressionError, UndecidedError) as error:
             raise RejectedError(str(error)) from error
         except ShapeEnvGuardError as error:

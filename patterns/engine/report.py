@@ -60,7 +60,8 @@ class Rejection:
         rule: Id of the rule.
         node: Name of the node; empty for a rule that could not match anywhere in the program.
         reason: Why.
-        is_fault: The rule violated its contract: its result had another dtype, shape or dense layout.
+        is_fault: The rule violated its contract: its result had another dtype, shape or dense layout, or read what is
+            computed behind the match.
         graph: Which graph, as in `Application`.
     """
 

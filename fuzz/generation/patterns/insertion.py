@@ -59,7 +59,8 @@ class Insertion:
         varied: Inputs may be computed, or lie in memory in another order.
         limited: Inputs are clamped to the range of their values, so that it can be inferred.
         computed: Inputs of these names are results of calls that nothing else uses, since only calls have attributes.
-        late: Those of these names are computed right in front of the first call that reads them, behind other calls.
+        late: Inputs of these names that the first call does not read are computed likewise, behind the calls before the
+            one that reads them.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Insertion:
         self._values: dict[int, Value] = {}
         self._alive: list[torch.Tensor] = []
         self._late = {id(self._tensors[name]): name for name in late}
+        self._has_calls = False
 
     def is_possible(self) -> bool:
         """Whether the tensors and operators are some that programs have."""
@@ -129,8 +131,9 @@ class Insertion:
     def insert(self) -> None:
         """Add inputs, stored tensors and calls."""
         before = len(self.scope.values)
-        late = frozenset(self._late.values())
-        given = {name: self._tensors[name] if name in late else self._leaf(name) for name in self.instance.kinds}
+        given = {
+            name: tensor if id(tensor) in self._late else self._leaf(name) for name, tensor in self._tensors.items()
+        }
         leaves = len(self.scope.values)
         try:
             with torch.no_grad():
@@ -158,21 +161,21 @@ class Insertion:
             return
         self.scope.must_use += [root for root in self.roots if self.scope.choices.chance(0.5)]
 
-    def _leaf(self, name: str) -> torch.Tensor:
+    def _leaf(self, name: str, *, is_late: bool = False) -> torch.Tensor:
         tensor, contents = self._tensors[name], self._contents[name]
         kind = self.instance.kinds[name]
         sizes = tuple(tensor.shape)
         if kind != "input":
             value = self.scope.building.store(kind, tensor.dtype, sizes, contents)
             self.scope.values.append(value)
-        elif name in self.computed or self._is_computed(tensor):
+        elif name in self.computed or is_late or self._is_computed(tensor):
             value = self._result_of_call(tensor, contents)
         else:
             value = self.scope.new_input(tensor.dtype, sizes, contents)
         if self.limited and kind == "input" and tensor.dtype != torch.bool and tensor.numel() and not self.special:
             limits = tensor.min().item(), tensor.max().item()
             value = self.scope.call("aten.clamp.default", (value, *limits), value.fact)
-        if name in self.computed:
+        if name in self.computed or is_late:
             self.scope.values = [one for one in self.scope.values if one is not value]
         self._values[id(tensor)] = value
         self._alive.append(tensor)
@@ -208,12 +211,13 @@ class Insertion:
         ):
             self._values[id(result)] = value
         self._alive += results
+        self._has_calls = True
         return found
 
     def _written(self, given: Any) -> Any:
         if isinstance(given, torch.Tensor):
             if id(given) in self._late:
-                self._leaf(self._late.pop(id(given)))
+                self._leaf(self._late.pop(id(given)), is_late=self._has_calls)
             return self._values[id(given)]
         if isinstance(given, list | tuple):
             return tuple(self._written(each) for each in given)

@@ -16,7 +16,7 @@ from .sources import COARSE, EXACT_SHARE, FINE, FINE_SHARE, on_grid
 # Rules that every program meets that is optimized at all.
 _BOOKS = ("canonicalize", "algebra", "fold", "copies")
 # How many inputs are computed behind the first calls of a pattern.
-_LATE = 0.2
+_LATE = 0.5
 
 
 def insert_shipped_rule(scope: Scope) -> None:
@@ -31,7 +31,7 @@ def insert_shipped_rule(scope: Scope) -> None:
     instance = _repeating(scope, instance)
     # What takes the place of a match reads them too, and has to stand behind them.
     late = [name for name, kind in instance.kinds.items() if kind == "input" and scope.choices.chance(_LATE)]
-    insertion = Insertion(scope, instance, exposed=scope.choices.chance(0.1), computed=late, late=late)
+    insertion = Insertion(scope, instance, exposed=scope.choices.chance(0.1), late=late)
     if insertion.is_possible():
         insertion.insert()
 

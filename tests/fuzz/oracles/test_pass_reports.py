@@ -15,6 +15,7 @@ from exirkit.fuzz.programs import parse_program
 from exirkit.fuzz.triage import find_culprit
 from exirkit.ir import GraphEditor
 from exirkit.passes import PromoteTypes
+from exirkit.patterns.engine.application import RuleApplication
 
 PROGRAM = parse_program(
     """program(1)
@@ -120,3 +121,23 @@ rules:
     verdict = check(PROGRAM, compiler=compiler, oracles=ORACLES)
     assert [one.oracle for one in verdict.failures] == ["rule-contracts"]
     assert find_culprit(PROGRAM, verdict.failures[0], compiler=compiler).rule == "wrong.quotient"
+
+
+def test_a_replacement_in_front_of_what_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine rejects the application, so that nothing but this oracle sees that it had chosen the wrong place."""
+    text = """program(1)
+
+def forward(x: "f32[3, 2]", y: "f32[3, 2]"):
+    a = aten.neg.default(x)
+    b = aten.abs.default(y)
+    z = aten.add.Tensor(b, a)
+    return z
+
+run("forward", x=dyadic(1), y=dyadic(2))
+"""
+    program = parse_program(text)
+    assert check(program, oracles=ORACLES).is_good
+    monkeypatch.setattr(RuleApplication, "_place", lambda _, roots, state: min(state.nodes))
+    verdict = check(program, oracles=ORACLES)
+    assert [one.oracle for one in verdict.failures] == ["rule-contracts"]
+    assert "add-neg-to-sub" in verdict.failures[0].message
