@@ -131,6 +131,12 @@ if TYPE_CHECKING:
     from .checking.witnesses import shipped_witnesses as shipped_witnesses
     from .checking.witnesses import stored_rule as stored_rule
     from .checking.witnesses import witness_text as witness_text
+    from .discovery.rules import Discovered as Discovered
+    from .discovery.rules import Discovery as Discovery
+    from .discovery.rules import discovered_book_text as discovered_book_text
+    from .discovery.vocabulary import Vocabulary as Vocabulary
+    from .discovery.vocabulary import read_vocabulary as read_vocabulary
+    from .discovery.vocabulary import shipped_vocabularies as shipped_vocabularies
     from .explain.explanation import NodeExplanation as NodeExplanation
     from .explain.explanation import RuleExplanation as RuleExplanation
     from .explain.explanation import explain_rule as explain_rule
@@ -177,6 +183,8 @@ __all__ = [
     "Constant",
     "Conversion",
     "Demands",
+    "Discovered",
+    "Discovery",
     "Equivalence",
     "FailureTrace",
     "GraphFacts",
@@ -229,6 +237,7 @@ __all__ = [
     "TracedLiteral",
     "TracedRule",
     "UnknownNameError",
+    "Vocabulary",
     "WitnessBook",
     "Work",
     "YamlError",
@@ -265,6 +274,7 @@ __all__ = [
     "compile_pattern",
     "defined_beside",
     "describe_model",
+    "discovered_book_text",
     "explain_rule",
     "fact_text",
     "facts_of",
@@ -296,6 +306,7 @@ __all__ = [
     "put_attributes",
     "read_certificates",
     "read_target",
+    "read_vocabulary",
     "read_witnesses",
     "read_yaml",
     "record_acceptance",
@@ -311,6 +322,7 @@ __all__ = [
     "shipped_certificates",
     "shipped_propagations",
     "shipped_targets",
+    "shipped_vocabularies",
     "shipped_witnesses",
     "size_names",
     "solve",
@@ -348,6 +360,12 @@ if not TYPE_CHECKING:
             "CheckRequest": "checking.parallel_checks",
             "CheckSettings": "checking.parallel_checks",
             "INSTANCE_ERRORS": "checking.near_misses",
+            "Discovered": "discovery.rules",
+            "Discovery": "discovery.rules",
+            "Vocabulary": "discovery.vocabulary",
+            "discovered_book_text": "discovery.rules",
+            "read_vocabulary": "discovery.vocabulary",
+            "shipped_vocabularies": "discovery.vocabulary",
             "NearMiss": "checking.near_misses",
             "NodeExplanation": "explain.explanation",
             "PatternInstance": "checking.pattern_programs",

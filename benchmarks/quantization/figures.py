@@ -24,6 +24,8 @@ ENOUGH_DECIBELS = 100.0
 # A distance from the middle of two integers that sums of floats in another order explain: of 1000 products of
 # integers up to 128 in steps of one, 1e-7 of the largest partial sum.
 AT_A_TIE = 0.01
+# A relative difference of chosen scales that such sums explain: of the range of values, so of 256 steps.
+ALIKE = AT_A_TIE / 256
 _TIMEOUT_S = 600.0
 
 
@@ -41,6 +43,7 @@ class Level:
         values: See there.
         steps: By how much, at most.
         from_tie: How far from the middle of two integers, at most, in steps.
+        scales: How far apart chosen scales were, at most, relative to their size.
     """
 
     nbytes: int
@@ -51,13 +54,15 @@ class Level:
     values: int = 0
     steps: int = 0
     from_tie: float = 0.0
+    scales: float = 0.0
 
     @property
     def explained(self) -> bool:
         """Whether the results are those of eager PyTorch, or differ because of ties alone."""
         if self.followed is None:
             return self.decibels >= ENOUGH_DECIBELS
-        return self.followed >= ENOUGH_DECIBELS and self.steps <= 1 and self.from_tie <= AT_A_TIE
+        alike = self.steps <= 1 and self.from_tie <= AT_A_TIE and self.scales <= ALIKE
+        return self.followed >= ENOUGH_DECIBELS and alike
 
 
 @dataclass
@@ -205,6 +210,7 @@ def _note(found: Level, ties: Ties) -> None:
     found.values = ties.values
     found.steps = max(found.steps, ties.steps)
     found.from_tie = max(found.from_tie, ties.from_tie)
+    found.scales = max(found.scales, ties.scales)
 
 
 def run(

@@ -16,8 +16,8 @@ from exirkit.ir import is_quantization
 from exirkit.passes import data_quantizer
 
 # torch has these dtypes, and no annotations for them.
-_INT4: torch.dtype = vars(torch)["int4"]
-_INT2: torch.dtype = vars(torch)["int2"]
+INT4: torch.dtype = vars(torch)["int4"]
+INT2: torch.dtype = vars(torch)["int2"]
 
 
 class UnsuitedModelError(Exception):
@@ -72,7 +72,14 @@ def source(benchmark: Benchmark, kind: type[torch.nn.Module], config: Callable[[
     return Benchmark(module, benchmark.inputs, benchmark.dynamic_shapes).export()
 
 
-def _tables(dtype: torch.dtype, group: int) -> Callable[[Any], Any]:
+def tables(dtype: torch.dtype, group: int) -> Callable[[Any], Any]:
+    """Return what makes torchao's configuration of tables of integers.
+
+    Args:
+        dtype: Of the elements.
+        group: Columns with one scale; 0 for whole rows.
+    """
+
     def config(library: Any) -> Any:
         granularity = library.PerGroup(group) if group else library.PerAxis(0)
         return library.IntxWeightOnlyConfig(weight_dtype=dtype, granularity=granularity)
@@ -82,7 +89,7 @@ def _tables(dtype: torch.dtype, group: int) -> Callable[[Any], Any]:
 
 def _four_bits(library: Any) -> Any:
     groups = library.PerGroup(32)
-    return library.Int8DynamicActivationIntxWeightConfig(weight_dtype=_INT4, weight_granularity=groups)
+    return library.Int8DynamicActivationIntxWeightConfig(weight_dtype=INT4, weight_granularity=groups)
 
 
 _LINEAR, _TABLE = torch.nn.Linear, torch.nn.Embedding
@@ -95,8 +102,8 @@ FLOWS: Mapping[str, Callable[[Benchmark], ExportedProgram]] = {
         source, kind=_LINEAR, config=lambda library: library.Int8DynamicActivationInt8WeightConfig()
     ),
     "int8 dynamic, int4 weights": partial(source, kind=_LINEAR, config=_four_bits),
-    "int8 embeddings": partial(source, kind=_TABLE, config=_tables(torch.int8, 0)),
-    "int4 embeddings": partial(source, kind=_TABLE, config=_tables(_INT4, 32)),
-    "int2 embeddings": partial(source, kind=_TABLE, config=_tables(_INT2, 32)),
+    "int8 embeddings": partial(source, kind=_TABLE, config=tables(torch.int8, 0)),
+    "int4 embeddings": partial(source, kind=_TABLE, config=tables(INT4, 32)),
+    "int2 embeddings": partial(source, kind=_TABLE, config=tables(INT2, 32)),
 }
 """What makes quantized programs of models."""

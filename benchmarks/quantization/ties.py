@@ -4,7 +4,8 @@ Sums of floats in another order differ by a rounding error. Where such a sum is 
 the error decides which of them it becomes: a step of the scale, which later layers carry on. To show that nothing else
 differs, eager PyTorch is given the integers that the runtime found, one quantization after the other: each time, all
 that it finds itself must be these integers, except one beside them where its float lies at the middle of the two. Zero
-points that are chosen while the model runs are such integers as well.
+points that are chosen while the model runs are such integers as well. Scales that are chosen then are given too, and
+have to be those that eager PyTorch chooses but for such an error: deep models carry it on like a step.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ def makes_integers(node: Node) -> bool:
 
 
 def chooses_zero_points(node: Node) -> bool:
-    """Whether a call chooses scales and zero points of what it is given."""
+    """Whether a call chooses scales and zero points for what it is given."""
     name = getattr(getattr(node.target, "_schema", None), "name", "")
     library, _, operator = name.partition("::")
     return library in ("quantized_decomposed", "torchao") and operator.startswith("choose_qparams")
 
 
 class Probed(torch.nn.Module):
-    """A model that returns what its quantizations make beside its results."""
+    """A model that returns what its quantizations make and choose beside its results."""
 
     def __init__(self, module: GraphModule) -> None:
         super().__init__()
@@ -58,7 +59,7 @@ class _Recorder(Interpreter):
         if makes_integers(n):
             self.found.append(made)
         elif chooses_zero_points(n):
-            self.found.append(made[1])
+            self.found.extend(made[:2])
         return made
 
 
@@ -82,6 +83,7 @@ class Ties:
         values: How many integers there are.
         steps: The largest difference of integers.
         from_tie: The largest distance of a flipped value from the middle of two integers, in steps.
+        scales: The largest difference of chosen scales, relative to their size.
         results: What eager PyTorch computes with the given integers.
     """
 
@@ -90,16 +92,17 @@ class Ties:
     values: int = 0
     steps: int = 0
     from_tie: float = 0.0
+    scales: float = 0.0
     results: list[torch.Tensor] = field(default_factory=list)
 
 
 def follow(exported: ExportedProgram, inputs: tuple[Any, ...], integers: list[torch.Tensor]) -> Ties:
-    """Compute a program in eager PyTorch with given results of its quantizations.
+    """Compute a program in eager PyTorch with given results of its quantizations, and given scales.
 
     Args:
         exported: The program, without probes.
         inputs: Its inputs.
-        integers: The results, in the order of the calls.
+        integers: The results, in the order of the calls; of calls that choose parameters scales and zero points.
     """
     follower = _Follower(exported.module(check_guards=False), integers)
     with torch.no_grad():
@@ -117,11 +120,20 @@ class _Follower(Interpreter):
     def run_node(self, n: Node) -> Any:
         made = super().run_node(n)
         if chooses_zero_points(n):
-            scale, zero = made[0], made[1]
+            scale, zero = self._scale(made[0]), made[1]
             return (scale, self._next(n, zero, lambda given: _exact_zero_point(given, scale).reshape(zero.shape)))
         if not makes_integers(n):
             return made
         return self._next(n, made, _exact)
+
+    def _scale(self, made: torch.Tensor) -> torch.Tensor:
+        """Return the given scales instead of those that a call chooses, after a comparison."""
+        given = next(self._given)
+        assert made.dtype is given.dtype
+        assert made.shape == given.shape
+        apart = (made.double() - given.double()).abs() / made.double()
+        self.found.scales = max(self.found.scales, float(apart.max()))
+        return given
 
     def _next(self, n: Node, made: torch.Tensor, exactly: Callable[[dict[str, Any]], torch.Tensor]) -> torch.Tensor:
         """Return the given integers instead of those that a call makes, after a comparison.

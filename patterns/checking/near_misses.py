@@ -43,7 +43,7 @@ Kind = Literal["guard", "literal", "default", "repeated", "loop", "row", "attrib
 _USERS = re.compile(r"\s*users\(\s*(\w+)\s*\)\s*==\s*1\s*")
 # Words that ask the program around a match, or the target; no values of a match decide what they say.
 _OF_THE_GRAPH = re.compile(
-    r"\b(users|is_output|is_input|in_module|module_type|from_rule|tag|consumed_by|produced_by|option|op_legal|shared"
+    r"\b(users|is_output|is_input|is_stored|in_module|module_type|from_rule|tag|consumed_by|produced_by|option|op_legal|shared"
     r"|mutable|param|buffer|const|only_index|pure|same_graph|static|distance|no_mutation_between)\s*\(|\b(target|op)\s*[.(]"
 )
 

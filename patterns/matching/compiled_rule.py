@@ -645,7 +645,8 @@ def _height(term: Any, seen: int = 0) -> int:
 
 
 _NEAR_WORDS = frozenset(
-    {"users", "value", "is_input", "is_output", "param", "buffer", "mutable", "target_has", "option", "op_legal"}
+    {"users", "value", "is_input", "is_output", "is_stored", "param", "buffer", "mutable"}
+    | {"target_has", "option", "op_legal"}
 )
 """Functions that take the facts of the graph, and ask only of the matched values themselves."""
 

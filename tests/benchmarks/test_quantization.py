@@ -6,7 +6,9 @@ import pytest
 import torch
 from benchmarks.models import Benchmark, build
 from benchmarks.quantization.__main__ import table_of
-from benchmarks.quantization.figures import Figures, Level, measure
+from benchmarks.quantization.embeddings import measure as measure_look_ups
+from benchmarks.quantization.embeddings import program
+from benchmarks.quantization.figures import LEVELS, Figures, Level, measure
 from benchmarks.quantization.flows import FLOWS, UnsuitedModelError
 from benchmarks.quantization.ties import follow, probed
 
@@ -64,12 +66,29 @@ def test_zero_points_that_no_tie_explains_are_found(flow: str) -> None:
     probes, results = probed(program, benchmark.inputs, None)
     integers = list(probes.module()(*benchmark.inputs)[results:])
     assert follow(program, benchmark.inputs, integers).flipped == 0
-    # Of what a layer is given: its zero point first, then the integers.
-    assert integers[0].numel() < integers[1].numel()
-    integers[0].view(-1)[0] += 1
+    # Of what a layer is given: its scale and zero point first, then the integers.
+    assert integers[0].numel() == integers[1].numel() < integers[2].numel()
+    integers[1].view(-1)[0] += 1
     wrong = follow(program, benchmark.inputs, integers)
     assert wrong.flipped >= 1
     assert wrong.from_tie > 0.01
+
+
+@pytest.mark.parametrize("flow", ["dynamic", "int8 dynamic, int4 weights"])
+def test_scales_are_followed_and_compared(flow: str) -> None:
+    benchmark = build("mlp")
+    program = FLOWS[flow](benchmark)
+    probes, results = probed(program, benchmark.inputs, None)
+    integers = list(probes.module()(*benchmark.inputs)[results:])
+    assert follow(program, benchmark.inputs, integers).scales == 0
+    integers[0].view(-1)[0] *= 1.5
+    wrong = follow(program, benchmark.inputs, integers)
+    assert wrong.scales == pytest.approx(0.5)
+    # Integers are those of the given scale.
+    assert wrong.flipped >= 1
+    level = Level(0, 0.0, 20.0, followed=120.0, scales=wrong.scales)
+    assert not level.explained
+    assert Level(0, 0.0, 20.0, followed=120.0, scales=1e-6).explained
 
 
 def test_a_zero_point_at_a_tie_is_followed() -> None:
@@ -85,9 +104,15 @@ def test_a_zero_point_at_a_tie_is_followed() -> None:
     # In steps of one, zero is 27.5 steps below zero.
     x = torch.tensor([-100.5, 154.5, 3.0, -7.0])
     program = torch.export.export(Chosen(), (x,))
-    zero = int(q.choose_qparams.tensor(x, -128, 127, 1e-6, torch.int8)[1])
+    scale, zero = q.choose_qparams.tensor(x, -128, 127, 1e-6, torch.int8)
     for beside in (-28, -27, -26):
         given = q.quantize_per_tensor(x, 1.0, beside, -128, 127, torch.int8)
-        ties = follow(program, (x,), [torch.tensor([beside]), given])
-        assert ties.flipped == (beside != zero)
+        ties = follow(program, (x,), [scale, torch.tensor([beside]), given])
+        assert ties.flipped == (beside != int(zero))
         assert (ties.from_tie < 1e-4) is (beside in (-28, -27))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_look_ups_are_those_of_the_official_kernels(official_runtime: OfficialRuntime) -> None:
+    found = measure_look_ups(*program(4, 32, 10, 64, 3), official_runtime, 1)
+    assert all(found[f"{level} bytes"] == pytest.approx(1, abs=0.2) and found[level] > 0 for level in LEVELS)

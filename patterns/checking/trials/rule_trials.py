@@ -398,7 +398,7 @@ class TrialFacts:
         for name in self._names_of(x):
             variable = self.rule.variables.get(name)
             qualifiers = getattr(variable, "qualifiers", ())
-            if kind in qualifiers or (kind == "const" and {"param", "buffer"} & set(qualifiers)):
+            if kind in qualifiers or (kind in ("const", "stored") and {"const", "param", "buffer"} & set(qualifiers)):
                 return True
         return kind in ("pure", "output") and any(name in self.rule.pattern.named for name in self._names_of(x))
 

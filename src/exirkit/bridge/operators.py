@@ -17,6 +17,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from exirkit.ir import (
+    DeferredTensor,
     EdgeOpOverload,
     OpOverload,
     ProgramInterface,
@@ -74,8 +75,9 @@ class OfficialView(OfficialDelegate):  # type: ignore[misc]
 def official_program(program: ExportedProgram) -> ExportedProgram:
     """Return a program of ours with the operators, specs and delegates of the official package.
 
-    Graphs are copied, weights and what backends have compiled are shared. What a planner has found is in the specs, as
-    tools of the official package read it.
+    Graphs are copied, weights and what backends have compiled are shared; tensors that are computed when they are read
+    are computed, since backends read memory. What a planner has found is in the specs, as tools of the official package
+    read it.
 
     Args:
         program: An Edge program, or what `ExecutorchProgramManager.exported_program` returns.
@@ -96,7 +98,20 @@ def official_program(program: ExportedProgram) -> ExportedProgram:
             if isinstance(child, LoweredBackendModule):
                 setattr(module, name, OfficialView(child))
         module.recompile()
+    _bring_to_memory(made)
     return made
+
+
+def _bring_to_memory(program: ExportedProgram) -> None:
+    """Compute what is computed when it is read; several names of one tensor stay names of one."""
+    known: dict[int, torch.Tensor] = {}
+    for stored in (program.state_dict, program.constants):
+        for name, value in stored.items():
+            if isinstance(value, DeferredTensor):
+                key = id(value.calculation)
+                if key not in known:
+                    known[key] = value.plain()
+                stored[name] = known[key]
 
 
 def official_operator(node: Node) -> Any:

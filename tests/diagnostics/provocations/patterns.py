@@ -20,6 +20,7 @@ from exirkit.patterns import (
     parse_analysis,
     parse_book,
     read_target,
+    read_vocabulary,
     relations_of,
 )
 
@@ -152,6 +153,13 @@ def class_without_functions(_: Path) -> object:
 def target_without_a_name(path: Path) -> object:
     (path / "target.yaml").write_text("target: 1\nkernels: {}\n")
     return read_target(path / "target.yaml")
+
+
+@provokes("EK283")
+def vocabulary_with_an_operator_that_writes(path: Path) -> object:
+    text = "vocabulary: 1\nname: wrong\ndoc: Adds in place.\nsizes: {N: [2, 3, 8]}\n"
+    (path / "words.yaml").write_text(text + 'variables: {x: "f32 [N]"}\noperators: ["aten.add_.Tensor(_, _)"]\n')
+    return read_vocabulary(path / "words.yaml")
 
 
 @provokes("EK210")

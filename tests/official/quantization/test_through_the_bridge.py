@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.official.backends.process import ask_bridge
 from tests.official.oracle import OfficialRuntime
-from tests.official.quantization.models import INT4, QUANTIZED, SOURCE, UNFOLDED, WRONG_INT4
+from tests.official.quantization.models import INT4, QUANTIZED, SOURCE, UNFOLDED, WIDE, WRONG_INT4
 
 from exirkit import Diagnostic
 
@@ -55,7 +55,7 @@ def test_int4_weights_that_xnnpack_cannot_compute_are_rejected(name: str, offici
     torch.testing.assert_close(got, torch.tensor(answer["eager"]), rtol=0.02, atol=0.03)
 
 
-@pytest.mark.parametrize("name", SOURCE[1:])
+@pytest.mark.parametrize("name", [*SOURCE[1:], WIDE + SOURCE[1]])
 def test_weights_of_torchao_keep_their_scales(name: str, official_runtime: OfficialRuntime) -> None:
     answer, files = ask_bridge({"op": "lower_weights_of_torchao", "model": name})
     # The official exporter loses the scales, or rejects the program.

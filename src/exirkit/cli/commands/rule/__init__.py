@@ -8,6 +8,7 @@ from exirkit.cli.root import app
 
 from .books import builtins, docs, list_rules, schema, words
 from .check import check
+from .discover import discover
 from .explain import explain
 from .from_trace import from_trace
 from .port import port
@@ -22,6 +23,7 @@ rule_app.command()(docs)
 rule_app.command("from-trace")(from_trace)
 rule_app.command()(port)
 rule_app.command()(prove)
+rule_app.command()(discover)
 rule_app.command()(builtins)
 rule_app.command(hidden=True)(words)
 
