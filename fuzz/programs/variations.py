@@ -17,7 +17,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature, InputKind, InputSpec, OutputKind
 from torch.fx import Graph, GraphModule, Node
 
-from exirkit.ir import OpOverload, copy_program, is_composite
+from exirkit.ir import OpOverload, copy_program, is_composite, pytree
 
 aten = torch.ops.aten
 
@@ -123,6 +123,7 @@ def _write_in_place(program: ExportedProgram, draw: random.Random) -> None:
             or not _is_fresh(value)
             or not _is_alike(value.meta.get("val"), node.meta.get("val"))
             or not _is_last_use(node, value, places)
+            or not _may_be_overwritten(form, node, value)
         ):
             continue
         _take_views_before(graph, node, value, draw)
@@ -131,6 +132,18 @@ def _write_in_place(program: ExportedProgram, draw: random.Random) -> None:
         written.meta = dict(node.meta)
         node.replace_all_uses_with(value if draw.random() < 0.5 else written)
         graph.erase_node(node)
+
+
+def _may_be_overwritten(form: OpOverload, node: Node, value: Node) -> bool:
+    """Return whether torch lets a call write to a value while it reads its other operands.
+
+    Only what computes each element from those in the same places may read the value itself, and nothing may read a
+    view of it.
+    """
+    others = [one for one in node.all_input_nodes if one is not value]
+    shown = set(_aliases(value))
+    reads_itself = pytree.tree_leaves((node.args[1:], node.kwargs)).count(value) > 0
+    return shown.isdisjoint(others) and (torch.Tag.pointwise in form.tags or not reads_itself)
 
 
 def _take_views_before(graph: Graph, node: Node, value: Node, draw: random.Random) -> None:

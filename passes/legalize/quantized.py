@@ -91,6 +91,13 @@ class LegalizeQuantized(Pass):
             copy = ops.edge.dim_order_ops._clone_dim_order.default
             given["input"] = calls(copy, given["input"], dim_order=list(range(rank)))
             wanted["input"] = torch.float32
+            order = dim_order_from_stride(node.meta["val"].stride(), node.meta["val"].shape)
+            if order != list(range(rank)):
+                # Callers get the result as it lay.
+                args, kwargs = split_arguments(underlying(node.target), given)
+                editor.replace(node, calls(copy, calls(node.target, *args, **kwargs), dim_order=order))
+                editor.erase(node)
+                return
         result = node.meta["val"]
         if isinstance(result, torch.Tensor) and result.dtype is torch.bfloat16:
             name = "output_dtype" if "output_dtype" in given else "out_dtype"

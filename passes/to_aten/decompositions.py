@@ -462,7 +462,10 @@ def diagonal_scatter(x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim
     start, step = max(offset, 0) - min(offset, 0) * columns, columns + 1
     flat = last.reshape([*last.shape[:-2], rows * columns])
     made = flat.slice_scatter(src, -1, start, start + (count - 1) * step + 1, step)
-    return made.reshape(last.shape).permute([order.index(dim) for dim in range(x.dim())])
+    placed = made.reshape(last.shape).permute([order.index(dim) for dim in range(x.dim())])
+    if x.dim() == 4 and not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last):
+        return placed.contiguous(memory_format=torch.channels_last)
+    return placed
 
 
 def stable_sort(x: Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:

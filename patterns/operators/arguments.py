@@ -170,6 +170,8 @@ def result_count(op: Any) -> int | None:
 # One view of the arguments of a call, however they were written; the graph stays as it is
 
 
+_WINDOWS = ("stride", "padding", "dilation", "output_padding")
+_CONVOLUTIONS = {"convolution", "conv2d", "conv3d", "conv_transpose2d", "conv_transpose3d"}
 _SIZES = {"view", "view_copy", "reshape", "expand", "expand_copy"}
 
 
@@ -249,6 +251,7 @@ class _Plan:
     parameters: tuple[_Parameter, ...]
     places: Mapping[str, int]
     has_sizes: bool
+    has_windows: bool
     like: tuple[tuple[str, str], ...]
 
 
@@ -265,7 +268,8 @@ def _plan_of(op: Any, schema: Any) -> _Plan:
         like = tuple(
             (name, other) for name, other in traits.defaults.items() if any(other == one.name for one in parameters)
         )
-        plan = _Plan(op, traits, parameters, places, schema.name.partition("::")[2] in _SIZES, like)
+        name = schema.name.partition("::")[2]
+        plan = _Plan(op, traits, parameters, places, name in _SIZES, name in _CONVOLUTIONS, like)
         _PLANS[id(op)] = plan
     return plan
 
@@ -303,10 +307,22 @@ def _view(node: Node) -> Arguments:
         values[name] = value
     if plan.has_sizes:
         _resolve_sizes(node, values)
+    if plan.has_windows:
+        _spread_windows(values)
     for name, other in plan.like:
         if values[name] == []:
             values[name] = values[other]
     return Arguments(values, ranks)
+
+
+def _spread_windows(values: dict[str, Any]) -> None:
+    """Write one number for all dims of a convolution once for each: exporters do not, where its padding is a word."""
+    weight = value_of(values.get("weight"))
+    dims = weight.dim() - 2 if isinstance(weight, torch.Tensor) else 1
+    for name in _WINDOWS:
+        value = values.get(name)
+        if isinstance(value, list) and len(value) == 1 and dims > 1:
+            values[name] = value * dims
 
 
 def _normalised(value: Any, parameter: _Parameter, rank: int | None) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from exirkit.fuzz.generation.method.extents import MOST_ELEMENTS, Affine, Extent, Extents
+from exirkit.fuzz.generation.method.extents import Affine, Extent, Extents
 from exirkit.fuzz.generation.method.scope import Scope
 from exirkit.fuzz.generation.method.values import Value
 from exirkit.fuzz.generation.operators.viewing import from_end, replaced
@@ -14,16 +14,15 @@ from exirkit.fuzz.programs import Size
 
 
 def stepped_size(scope: Scope) -> None:
-    """Make tensors whose size falls, grows by steps, or is greatest for a middle value of a symbol.
+    """Make tensors whose size falls or grows, also by steps, as a symbol grows.
 
-    Remainders are left out: torch takes the one of its example for all of them.
+    Sizes that go up and down are left out: torch takes the one of its example for all of them.
     """
     symbols = [one for one in scope.extents if one.constant == 0 and [count for _, count in one.terms] == [1]]
     if not symbols:
         return
     symbol = scope.choices.pick(symbols)
-    options = [stepped for make in _STEPPED if (stepped := make(symbol))[1] <= MOST_ELEMENTS]
-    text, greatest = scope.choices.pick(options)
+    text, greatest = scope.choices.pick(_STEPPED)(symbol)
     size = Size(text)
     if "//" not in text and scope.choices.chance(0.5):
         # torch's decomposition of expansions asks of other sizes whether they are one, and takes the answer for all.
@@ -56,13 +55,7 @@ def _falling_by_steps(symbol: Affine) -> tuple[str, int]:
     return f"{symbol.high} - {symbol} + {symbol} // 2 + 2", symbol.high - symbol.low + symbol.low // 2 + 2
 
 
-def _hill(symbol: Affine) -> tuple[str, int]:
-    last = symbol.high + symbol.low
-    greatest = max(value * (last - value + 1) for value in range(symbol.low, symbol.high + 1))
-    return f"{symbol} * ({last} - {symbol} + 1)", greatest
-
-
-_STEPPED: tuple[Callable[[Affine], tuple[str, int]], ...] = (_falling, _half, _falling_by_steps, _hill)
+_STEPPED: tuple[Callable[[Affine], tuple[str, int]], ...] = (_falling, _half, _falling_by_steps)
 
 
 def empty_views(scope: Scope) -> None:

@@ -175,3 +175,20 @@ def test_questions_about_a_large_pattern_are_few() -> None:
             pending += [*node.by_operator.values(), *others, *further]
     # At most 64 ways of matching for each rule and way to read a call, with 64 questions each.
     assert len(known) < 20_000
+
+
+def test_one_number_for_all_dims_of_a_convolution_is_one_for_each() -> None:
+    x, conv = torch.randn(1, 2, 6, 6), torch.nn.Conv2d(2, 3, 3)
+    editor = exported(
+        lambda m, x: (torch.ops.aten.convolution.default(x, m.conv.weight, None, [2], [0], [1], False, [0], 1),),
+        x,
+        conv=conv,
+    )
+    (node,) = [one for one in editor.graph.nodes if "convolution" in str(one.target)]
+    written = canonical_arguments(node)
+    assert [written[name] for name in ("stride", "padding", "dilation", "output_padding")] == [
+        [2, 2],
+        [0, 0],
+        [1, 1],
+        [0, 0],
+    ]
