@@ -167,7 +167,8 @@ def find_chains(
     chain_of: dict[TensorSpec, list[TensorSpec]] = {}
     for step, node in enumerate(graph_module.graph.nodes):
         for out, roots in possible_places(node):
-            if out not in free or out in chain_of:
+            # A buffer that a result is written to has its memory from the beginning on.
+            if out not in free or out in chain_of or roles.owners[out].op == "placeholder":
                 continue
             for root in roots:
                 members = chain_of.get(root, [root])
