@@ -28,7 +28,8 @@ def test_verdicts_are_about_classes_and_scripts_that_there_are() -> None:
         assert name in classes, one.bucket
         assert one.verdict in KINDS[kind], one.bucket
         assert all((ROOT / "docs" / "upstream" / "passes" / f"{each}.py").is_file() for each in one.findings)
-        assert bool(one.findings) == (kind == "theirs is wrong"), one.bucket
+        # What programs that no exporter makes show of a pass has no script.
+        assert not one.findings or one.verdict == "theirs", one.bucket
         assert verdict_on(one.bucket) is one
 
 
