@@ -11,10 +11,10 @@ from exirkit.patterns import BucketVerdict, backend_books, backend_classes, buck
 
 ROOT = Path(__file__).resolve().parents[3]
 KINDS = {
-    "theirs is wrong": {"theirs"},
+    "theirs is wrong": {"theirs", "wider"},
     "ours is wrong": {"ours"},
     "ours leaves a site": {"ours", "narrower", "theirs"},
-    "theirs leaves a site": {"wider", "theirs"},
+    "theirs leaves a site": {"wider", "theirs", "equivalent"},
     "operators differ": {"equivalent", "ours", "theirs", "narrower", "wider"},
 }
 
