@@ -332,8 +332,7 @@ LARGEST_SIZE = 2**31 - 1
 
 # Up to this many combinations of symbol values are tried one by one.
 _MOST_TRIALS = 512
-
-
+# Torch takes 0 and 1 for sizes of their own while it traces.
 _LEAST_TRACED = 2
 
 
@@ -403,8 +402,7 @@ class SizeBounds:
 def _agreed(known: ValueRanges[Any], constraint: ValueRanges[Any]) -> ValueRanges[Any]:
     """Return the values that a symbol may have by the environment and by the program.
 
-    While it traces, torch takes 0 and 1 for sizes of their own, so that its symbols start at 2; callers may pass what
-    the program says.
+    Symbols of the environment start at `_LEAST_TRACED`; callers may pass what the program says.
     """
     both = known & constraint
     if known.lower == _LEAST_TRACED and constraint.lower < known.lower:

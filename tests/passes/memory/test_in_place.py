@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from tests.passes.memory.conftest import GraphBuilder
-from torch.export.graph_signature import InputKind
+from tests.passes.memory.conftest import GraphBuilder, share_spec
+from torch.export.graph_signature import InputKind, OutputKind, OutputSpec, TensorArgument
 from torch.fx import Node
 
 import exirkit
@@ -85,6 +85,20 @@ def test_state_and_constants_are_left_alone(builder: GraphBuilder) -> None:
     )
     planned(module, signature)
     assert place(total) != place(state)
+
+
+def test_a_buffer_that_a_result_is_written_to_takes_over_no_memory(builder: GraphBuilder) -> None:
+    state = builder.input("state", [64], InputKind.BUFFER)
+    kept = builder.op(state, [64])
+    first = builder.op(builder.input("x", [64]), [64])
+    total = builder.add(first, kept, [64])
+    builder.mutations.append(OutputSpec(OutputKind.BUFFER_MUTATION, TensorArgument(total.name), "model.state"))
+    module, signature = builder.finish(total)
+    # As passes leave it that need no copy at the end.
+    share_spec(module, total.meta["spec"], state.meta["spec"])
+    planned(module, signature)
+    assert place(total) == place(state)
+    assert place(state) not in (place(first), place(kept))
 
 
 def test_inputs_of_a_body_are_left_alone(builder: GraphBuilder, new_builder: Any) -> None:

@@ -108,6 +108,16 @@ def test_what_agrees_on_samples_alone_is_rejected() -> None:
     assert "aten.clamp.default(aten.mul.Scalar(x, 0.5), -9.0, 9.0)" not in texts(rules)
 
 
+def test_a_tolerance_gives_up_no_infinities() -> None:
+    sizes = {"M": (5, 7, 64), "N": (6, 4, 256)}
+    operators = ("aten.amax.default(_, [0], True)", "aten.add.Tensor(_, _)", "aten.neg.default(_)")
+    rules, discovery = found(words(*operators, variables={"r": "f32 [M, 1]", "c": "f32 [N]"}, sizes=sizes))
+    # Of an infinity and one of the other sign among others the sum is no number, and the greatest of the sums neither.
+    assert "aten.amax.default(aten.add.Tensor(c, r), [0], True)" not in texts(rules)
+    assert discovery.tally.rejected > 0
+    assert rules
+
+
 def test_a_book_of_what_was_found_passes_the_check_and_is_the_same_again() -> None:
     vocabulary = words("aten.neg.default(_)", "aten.exp.default(_)", "aten.maximum.default(_, _)")
     made = [discovered_book_text([vocabulary], found(vocabulary)[0]) for _ in range(2)]
