@@ -112,7 +112,7 @@ def test_a_tolerance_gives_up_no_infinities() -> None:
     sizes = {"M": (5, 7, 64), "N": (6, 4, 256)}
     operators = ("aten.amax.default(_, [0], True)", "aten.add.Tensor(_, _)", "aten.neg.default(_)")
     rules, discovery = found(words(*operators, variables={"r": "f32 [M, 1]", "c": "f32 [N]"}, sizes=sizes))
-    # Of an infinity and one of the other sign among others the sum is no number, and the greatest of the sums neither.
+    # Of an infinity and one of the other sign among others the sum is NaN, and so is the greatest of the sums.
     assert "aten.amax.default(aten.add.Tensor(c, r), [0], True)" not in texts(rules)
     assert discovery.tally.rejected > 0
     assert rules
