@@ -1,0 +1,409 @@
+"""Finding the parts of a program that are to be computed band by band, so that it needs less memory at once.
+
+A region is a run of calls of which only the last result is used behind it. Computed in bands of that result, it holds
+what it reads, the bands that are done, and the values of one band. Bands overlap where windows do: what lies in two
+bands is computed twice, and that is what a region costs. The program is divided into regions and calls that stay as
+they are, such that each needs at most the given memory, at the least cost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from exirkit.ir import facts_of, underlying
+from exirkit.passes.analysis import LiveValues, overwritable_nodes, result_sizes, shares_memory
+from exirkit.patterns import Target
+
+from .bands import Band, Call, Operand, Reading, call_of, first_value, read
+
+_COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""Numbers of bands that are considered."""
+
+_LONGEST = 600
+"""Calls of the longest region that is considered."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """Calls that are computed band by band.
+
+    Attributes:
+        result: The last one, whose bands are joined.
+        nodes: All of them, in order.
+        bands: Bands of the result, which cover it.
+        nbytes: Bytes that are alive at once while the region is computed.
+        cost: What is computed more than once, and what is copied, as a time by the target description, in ns.
+    """
+
+    result: Node
+    nodes: tuple[Node, ...]
+    bands: tuple[Band, ...]
+    nbytes: float
+    cost: float
+
+
+def find_regions(
+    program: ExportedProgram, limit: float, target: Target, *, in_place: bool, exact: bool
+) -> list[Region] | None:
+    """Return the regions with which a program needs at most so much memory, at the least cost.
+
+    Args:
+        program: In the Edge dialect.
+        limit: Bytes that may be alive at once.
+        target: What calls cost.
+        in_place: Whether results are planned over arguments that nothing else needs.
+        exact: Leave out products of matrices, whose sums may be rounded in another order when they have fewer rows.
+
+    Returns:
+        Regions in order, none if none are needed; None if the limit cannot be met.
+    """
+    return _Division(_Facts(program, target, in_place=in_place, exact=exact), limit).cheapest()
+
+
+@dataclass(frozen=True)
+class _Cover:
+    """One way to compute the bands of a result, followed back from it.
+
+    Attributes:
+        bands: Bands of the result.
+        readings: For each band, how each call that it needs is computed, by the place of the call.
+        costs: What is computed more than once in all calls from a place on, by the place.
+    """
+
+    bands: tuple[Band, ...]
+    readings: list[dict[int, Reading]] = field(default_factory=list)
+    costs: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def largest(self) -> dict[int, Reading]:
+        """The readings of the band for which most is computed; of those that are alike the last."""
+        sizes = [sum(one.result.size for one in readings.values()) for readings in self.readings]
+        return self.readings[max(range(len(sizes)), key=lambda each: (sizes[each], each))]
+
+
+class _Facts:
+    """What is known of a program's calls, by their places in the graph."""
+
+    def __init__(self, program: ExportedProgram, target: Target, *, in_place: bool, exact: bool) -> None:
+        self.nodes: list[Node] = list(program.graph.nodes)
+        self.place = {node: place for place, node in enumerate(self.nodes)}
+        self.live = LiveValues(program, in_place=in_place)
+        self.in_place = in_place
+        sizes = list(map(result_sizes, self.nodes))
+        # Of several results regions use the first; the others are there while the call runs.
+        self.nbytes = [one[0] if one else 0.0 for one in sizes]
+        self.beside = [sum(one[1:]) for one in sizes]
+        self.is_sharing = list(map(shares_memory, self.nodes))
+        self._sizes: dict[int, tuple[int, ...]] = {}
+        self._overwritable: dict[int, list[int]] = {}
+        self.target = target
+        self._exact = exact
+        self._calls: dict[int, Call | None] = {}
+        self._readings: dict[tuple[int, Band], Reading | None] = {}
+
+    def call(self, place: int) -> Call | None:
+        if place not in self._calls:
+            node = self.nodes[place]
+            is_left = self._exact and node.op == "call_function" and facts_of(underlying(node.target)).bands == "product"
+            self._calls[place] = None if is_left else call_of(node)
+        return self._calls[place]
+
+    def reading(self, place: int, band: Band) -> Reading | None:
+        key = (place, band)
+        if key not in self._readings:
+            call = self.call(place)
+            self._readings[key] = None if call is None else read(self.nodes[place], call, band)
+        return self._readings[key]
+
+    def sizes(self, place: int) -> tuple[int, ...]:
+        """Return the sizes of a result, or of the first of several."""
+        if place not in self._sizes:
+            self._sizes[place] = tuple(first_value(self.nodes[place]).shape)
+        return self._sizes[place]
+
+    def share(self, place: int, reading: Reading) -> float:
+        """Return which part of a result is computed."""
+        return reading.result.size / self.sizes(place)[reading.result.dim]
+
+    def overwritable(self, place: int) -> list[int]:
+        """Return the places of arguments that a result may lie over."""
+        if place not in self._overwritable:
+            self._overwritable[place] = [self.place[one] for one in overwritable_nodes(self.nodes[place])]
+        return self._overwritable[place]
+
+    def copying(self, nbytes: float) -> float:
+        """Return the time that copying takes in nanoseconds."""
+        known = self.target.cost_ns("aten.slice_copy.Tensor", elements=int(nbytes) // 4)
+        return nbytes / 4 if known is None else known
+
+
+class _Division:
+    """Divides one program.
+
+    Places count nodes of the graph; a program is divided behind them.
+    """
+
+    def __init__(self, facts: _Facts, limit: float) -> None:
+        self.facts = facts
+        self.limit = limit
+        live = facts.live
+        self.needs = [live.at(node) for node in facts.nodes]
+        # Bytes that are alive between a node and the next one.
+        self.between = [live.behind(node) for node in facts.nodes]
+        self.too_large = [place for place, nbytes in enumerate(self.needs) if nbytes > limit]
+
+    def cheapest(self) -> list[Region] | None:
+        """Return the regions of the cheapest division."""
+        if not self.too_large:
+            return []
+        ends = self._by_end()
+        count = len(self.facts.nodes)
+        # What it costs to come to each place, and the region that ends there.
+        best: list[tuple[float, Region | None, int]] = [(math.inf, None, -1)] * (count + 1)
+        best[0] = (0.0, None, -1)
+        for place in range(count):
+            if self.needs[place] <= self.limit and best[place][0] < best[place + 1][0]:
+                best[place + 1] = (best[place][0], None, place)
+            for start, region in ends.get(place, ()):
+                cost = best[start][0] + region.cost
+                if cost < best[place + 1][0]:
+                    best[place + 1] = (cost, region, start)
+        if best[count][0] == math.inf:
+            return None
+        found: list[Region] = []
+        place = count
+        while place > 0:
+            _, last, before = best[place]
+            found += [last] if last is not None else []
+            place = before
+        return found[::-1]
+
+    def _by_end(self) -> dict[int, list[tuple[int, Region]]]:
+        """Return regions by the place of their result: the place of their first call, and the region."""
+        found: dict[int, list[tuple[int, Region]]] = {}
+        for end in self._cuts():
+            if end >= self.too_large[0] and self.facts.call(end) is not None:
+                found[end] = list(self._ending_at(end))
+        return found
+
+    def _cuts(self) -> list[int]:
+        """Return the places behind which little is alive: more is before the next such place."""
+        between = self.between
+        return [
+            place
+            for place, nbytes in enumerate(between)
+            if place + 1 == len(between) or nbytes < between[place + 1] or self.needs[place + 1] > self.limit
+        ]
+
+    def _ending_at(self, end: int) -> Iterator[tuple[int, Region]]:
+        """Yield the cheapest region for each place at which it may begin."""
+        call = self.facts.call(end)
+        starts = self._starts(end) if self._joining(end) <= self.limit else []
+        if call is None or not starts:
+            return
+        found: dict[int, Region] = {}
+        for dim, size in enumerate(call.shape):
+            done: set[int] = set()
+            for count in _COUNTS:
+                if count > size or done.issuperset(starts):
+                    break
+                cover = self._cover(end, _equal_bands(dim, size, count))
+                for start in starts:
+                    if start in done or start not in cover.costs:
+                        continue
+                    region = self._region(start, end, cover)
+                    if region is not None:
+                        # More bands compute more twice.
+                        done.add(start)
+                        if start not in found or region.cost < found[start].cost:
+                            found[start] = region
+                if not cover.costs:
+                    break
+        yield from found.items()
+
+    def _starts(self, end: int) -> list[int]:
+        """Return where regions may begin that end at a place: such that nothing else of them is used behind it."""
+        place_of, nodes = self.facts.place, self.facts.nodes
+        cuts = {place + 1 for place in self._cuts()}
+        found = []
+        for place in range(end, max(-1, end - _LONGEST), -1):
+            node = nodes[place]
+            if node.op != "call_function" or self.facts.call(place) is None:
+                break
+            if place != end and any(place_of[user] > end for user in node.users):
+                break
+            # It has to take something in that is too large.
+            if place in cuts and any(place <= one <= end for one in self.too_large):
+                found.append(place)
+        return found
+
+    def _cover(self, end: int, bands: tuple[Band, ...]) -> _Cover:
+        """Follow bands of a result back through the calls that it is made of, as far as that goes."""
+        facts = self.facts
+        cover = _Cover(bands, [{} for _ in bands])
+        wanted: list[dict[int, Band]] = [{end: band} for band in bands]
+        cost = 0.0
+        for place in range(end, max(-1, end - _LONGEST), -1):
+            call = facts.call(place)
+            if call is None:
+                break
+            places = 0
+            for want, readings in zip(wanted, cover.readings, strict=True):
+                band = want.get(place)
+                if band is None:
+                    continue
+                reading = None if band is _WHOLE else facts.reading(place, band)
+                if reading is None:
+                    return cover
+                self._pass_on(call, reading, want)
+                readings[place] = reading
+                places += reading.result.size
+            if places:
+                band = next(readings[place].result for readings in cover.readings if place in readings)
+                cost += max(0.0, places / facts.sizes(place)[band.dim] - 1) * facts.target.estimate_of(facts.nodes[place])
+            cover.costs[place] = cost
+        return cover
+
+    def _pass_on(self, call: Call, reading: Reading, want: dict[int, Band]) -> None:
+        """Note what a call reads: the smallest band with all that is read of a value."""
+        place = self.facts.place
+        banded = {(one.name, one.place) for one in reading.operands}
+        for name, number, node in call.tensors():
+            if (name, number) not in banded:
+                want[place[node]] = _WHOLE
+        for one in reading.operands:
+            known = want.get(place[one.node])
+            is_alike = known is None or known.dim == one.band.dim
+            want[place[one.node]] = one.band.joined(known) if is_alike else _WHOLE
+
+    def _region(self, start: int, end: int, cover: _Cover) -> Region | None:
+        """Return a region, or None if it needs more than the limit."""
+        facts = self.facts
+        count, whole = len(cover.bands), facts.nbytes[end]
+        before = (self.between[start - 1] if start else 0.0) + whole * (1 - 1 / count)
+        if before > self.limit:
+            return None
+        values = _BandValues(facts, start, cover.largest)
+        values.compute_all(end, self.limit - before)
+        if before + values.most > self.limit:
+            return None
+        cost = cover.costs[start] + facts.copying(count * values.copied + whole)
+        nbytes = max(before + values.most, self._joining(end))
+        return Region(facts.nodes[end], tuple(facts.nodes[start : end + 1]), cover.bands, nbytes, cost)
+
+    def _joining(self, end: int) -> float:
+        """Return the bytes that are alive when the bands of a result are joined."""
+        return self.between[end] + self.facts.nbytes[end]
+
+
+_WHOLE = Band(-1, 0, 0)
+"""Stands for a value of which all is read."""
+
+
+class _BandValues:
+    """Counts the bytes of one band's values while they are computed.
+
+    Args:
+        facts: Of the program.
+        start: Place of the first call of the region.
+        readings: How calls are computed, by their place.
+
+    Attributes:
+        most: The most bytes at once.
+        copied: Bytes of copies of parts of values.
+    """
+
+    def __init__(self, facts: _Facts, start: int, readings: Mapping[int, Reading]) -> None:
+        self.most = self.copied = 0.0
+        self._facts = facts
+        self._start = start
+        self._readings = readings
+        self._now = 0.0
+        # The places of the calls whose memory values lie in, its bytes, and how often it is yet to be read.
+        self._owner: dict[int, int] = {}
+        self._held: dict[int, float] = {}
+        self._reads: dict[int, int] = {}
+
+    def compute_all(self, end: int, limit: float) -> None:
+        """Count all calls, up to the first one with which there are more bytes than a limit."""
+        inside = sorted(place for place in self._readings if place >= self._start)
+        self._reads_of = Counter(
+            source for place in inside for source in self._sources(place) if source >= self._start
+        )
+        self._reads_of[end] += 1
+        for place in inside:
+            self._compute(place)
+            if self.most > limit:
+                return
+
+    def _sources(self, place: int) -> list[int]:
+        return [self._facts.place[one.node] for one in self._readings[place].operands]
+
+    def _compute(self, place: int) -> None:
+        """Count what a call makes, and let go what nothing needs behind it."""
+        copies = sum(map(self._copy, self._readings[place].operands))
+        inner = [source for source in self._sources(place) if source >= self._start]
+        self._raise(copies)
+        owner = self._owner_of(place, inner, copies)
+        self._now -= copies
+        self._owner[place] = owner
+        self._reads[owner] = self._reads.get(owner, 0) + self._reads_of[place]
+        for source in inner:
+            self._reads[self._owner[source]] -= 1
+        for one in {owner, *(self._owner[source] for source in inner)}:
+            if not self._reads[one]:
+                self._now -= self._held.pop(one, 0.0)
+
+    def _owner_of(self, place: int, inner: Sequence[int], copies: float) -> int:
+        """Return in whose memory a result lies, which is counted if it is its own."""
+        if self._facts.is_sharing[place] and inner and not copies:
+            return self._owner[inner[0]]
+        over = self._overwritten(place) if self._facts.in_place and not copies else None
+        if over is not None:
+            return self._owner[over]
+        share = self._facts.share(place, self._readings[place])
+        # What shares a copy keeps it.
+        self._held[place] = copies if self._facts.is_sharing[place] else share * self._facts.nbytes[place]
+        self._raise(self._held[place] + share * self._facts.beside[place])
+        self._now -= share * self._facts.beside[place]
+        return place
+
+    def _raise(self, nbytes: float) -> None:
+        self._now += nbytes
+        self.most = max(self.most, self._now)
+
+    def _copy(self, operand: Operand) -> float:
+        """Return the bytes of the copies that are made of an operand: of a part of it, and padded."""
+        facts, band, padding = self._facts, operand.band, operand.padding
+        source = facts.place[operand.node]
+        size = facts.sizes(source)[band.dim]
+        held = self._readings[source].result if source >= self._start else None
+        start, stop = (0, size) if held is None else (held.start, held.stop)
+        places = 0 if (start, stop) == (band.start, band.stop) else band.size
+        if padding is not None:
+            places += band.size + padding.before + padding.after
+        found = facts.nbytes[source] / size * places
+        self.copied += found
+        return found
+
+    def _overwritten(self, place: int) -> int | None:
+        """Return the operand over which the result is planned, if there is one."""
+        facts, readings = self._facts, self._readings
+        for source in facts.overwritable(place):
+            if source >= self._start and self._reads.get(self._owner.get(source, -1)) == 1:
+                is_alike = readings[place].result == readings[source].result
+                if is_alike and facts.nbytes[place] == facts.nbytes[source]:
+                    return source
+        return None
+
+
+def _equal_bands(dim: int, size: int, count: int) -> tuple[Band, ...]:
+    """Divide a dim into bands that differ by one place at most."""
+    ends = [size * one // count for one in range(count + 1)]
+    return tuple(Band(dim, start, stop) for start, stop in zip(ends, ends[1:], strict=False))
+
