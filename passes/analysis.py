@@ -157,6 +157,7 @@ class LiveValues:
 
     def __init__(self, program: ExportedProgram, *, in_place: bool = False) -> None:
         given, counted = _counted(program)
+        self._counted = counted
         nodes = list(program.graph.nodes)
         spans = list(_spans(nodes, given, counted))
         over = _overwriting(nodes, spans, frozenset(given)) if in_place else ()
@@ -167,6 +168,10 @@ class LiveValues:
     def at(self, node: Node) -> float:
         """Return the bytes that are alive when the result of a node is there, and its arguments still are."""
         return self._at[node]
+
+    def varies(self, node: Node) -> bool:
+        """Return whether a value is an input, or computed from inputs or state, and not from constants alone."""
+        return node in self._counted
 
     def behind(self, node: Node) -> float:
         """Return the bytes of values up to a node that later nodes need."""

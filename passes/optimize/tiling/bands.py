@@ -156,12 +156,12 @@ def read(node: Node, call: Call, band: Band) -> Reading | None:
 def kind_of(node: Node) -> str | None:
     """Return how the bands of a call's result depend on those of its arguments, or None if that is not known."""
     facts = facts_of(underlying(node.target))
-    if facts.bands is None and not facts.traits.isdisjoint(_ELEMENTWISE):
+    if facts.bands is None and not facts.traits.isdisjoint(ELEMENTWISE):
         return "elementwise"
     return facts.bands
 
 
-_ELEMENTWISE = frozenset({"pointwise", "unary_pointwise", "copy_like", "cast"})
+ELEMENTWISE = frozenset({"pointwise", "unary_pointwise", "copy_like", "cast"})
 
 
 def first_value(node: Any) -> torch.Tensor:
@@ -265,8 +265,8 @@ def _reshaped(call: Call, band: Band) -> Reading | None:
     place = next((dim for dim in range(len(given)) if math.prod(given[:dim]) == outer and given[dim] > 1), None)
     if place is None or inner == 0 or math.prod(given[place:]) != shape[band.dim] * inner:
         return None
-    # A call that drops dims of size 1 would drop a band of one place as well.
-    dropped = call.arguments.get("dim") if len(given) > len(shape) else None
+    # A call that drops dims where they have size 1 would drop a band of one place as well.
+    dropped = call.arguments.get("dim") if len(given) >= len(shape) else None
     if dropped is not None and place in ([dropped] if isinstance(dropped, int) else dropped):
         return None
     step = math.prod(given[place + 1 :])

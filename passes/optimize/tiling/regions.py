@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from torch.export import ExportedProgram
 from torch.fx import Node
 
@@ -79,12 +80,6 @@ class _Cover:
     readings: list[dict[int, Reading]] = field(default_factory=list)
     costs: dict[int, float] = field(default_factory=dict)
 
-    @property
-    def largest(self) -> dict[int, Reading]:
-        """The readings of the band for which most is computed; of those that are alike the last."""
-        sizes = [sum(one.result.size for one in readings.values()) for readings in self.readings]
-        return self.readings[max(range(len(sizes)), key=lambda each: (sizes[each], each))]
-
 
 class _Facts:
     """What is known of a program's calls, by their places in the graph."""
@@ -119,6 +114,10 @@ class _Facts:
             call = self.call(place)
             self._readings[key] = None if call is None else read(self.nodes[place], call, band)
         return self._readings[key]
+
+    def is_constant(self, place: int) -> bool:
+        """Return whether a value depends on constants alone: it is computed in front of a region, not in it."""
+        return not self.live.varies(self.nodes[place])
 
     def sizes(self, place: int) -> tuple[int, ...]:
         """Return the sizes of a result, or of the first of several."""
@@ -186,18 +185,20 @@ class _Division:
     def _by_end(self) -> dict[int, list[tuple[int, Region]]]:
         """Return regions by the place of their result: the place of their first call, and the region."""
         found: dict[int, list[tuple[int, Region]]] = {}
-        for end in self._cuts():
+        for end in self._cuts:
             if end >= self.too_large[0] and self.facts.call(end) is not None:
                 found[end] = list(self._ending_at(end))
         return found
 
+    @cached_property
     def _cuts(self) -> list[int]:
-        """Return the places behind which little is alive: more is before the next such place."""
-        between = self.between
+        """Places behind which little is alive: more is before the next such place."""
+        last = len(self.between) - 1
         return [
             place
-            for place, nbytes in enumerate(between)
-            if place + 1 == len(between) or nbytes < between[place + 1] or self.needs[place + 1] > self.limit
+            for place, nbytes in enumerate(self.between)
+            if place == last - 1
+            or (place < last and (nbytes < self.between[place + 1] or self.needs[place + 1] > self.limit))
         ]
 
     def _ending_at(self, end: int) -> Iterator[tuple[int, Region]]:
@@ -229,10 +230,12 @@ class _Division:
     def _starts(self, end: int) -> list[int]:
         """Return where regions may begin that end at a place: such that nothing else of them is used behind it."""
         place_of, nodes = self.facts.place, self.facts.nodes
-        cuts = {place + 1 for place in self._cuts()}
+        cuts = {place + 1 for place in self._cuts}
         found = []
         for place in range(end, max(-1, end - _LONGEST), -1):
             node = nodes[place]
+            if self.facts.is_constant(place):
+                continue
             if node.op != "call_function" or self.facts.call(place) is None:
                 break
             if place != end and any(place_of[user] > end for user in node.users):
@@ -250,6 +253,9 @@ class _Division:
         cost = 0.0
         for place in range(end, max(-1, end - _LONGEST), -1):
             call = facts.call(place)
+            if facts.is_constant(place):
+                cover.costs[place] = cost
+                continue
             if call is None:
                 break
             places = 0
@@ -284,17 +290,20 @@ class _Division:
     def _region(self, start: int, end: int, cover: _Cover) -> Region | None:
         """Return a region, or None if it needs more than the limit."""
         facts = self.facts
-        count, whole = len(cover.bands), facts.nbytes[end]
-        before = (self.between[start - 1] if start else 0.0) + whole * (1 - 1 / count)
-        if before > self.limit:
-            return None
-        values = _BandValues(facts, start, cover.largest)
-        values.compute_all(end, self.limit - before)
-        if before + values.most > self.limit:
-            return None
-        cost = cover.costs[start] + facts.copying(count * values.copied + whole)
-        nbytes = max(before + values.most, self._joining(end))
-        return Region(facts.nodes[end], tuple(facts.nodes[start : end + 1]), cover.bands, nbytes, cost)
+        before, most, copied = self.between[start - 1] if start else 0.0, 0.0, 0.0
+        each = facts.nbytes[end] / facts.sizes(end)[cover.bands[0].dim]
+        # From the last one on, when most of the result is there.
+        for band, readings in zip(reversed(cover.bands), reversed(cover.readings), strict=True):
+            done = before + each * band.start
+            values = _BandValues(facts, start, readings)
+            values.compute_all(end, self.limit - done)
+            most, copied = max(most, done + values.most), copied + values.copied
+            if most > self.limit:
+                return None
+        cost = cover.costs[start] + facts.copying(copied + facts.nbytes[end])
+        nbytes = max(most, self._joining(end))
+        nodes = tuple(facts.nodes[place] for place in range(start, end + 1) if not facts.is_constant(place))
+        return Region(facts.nodes[end], nodes, cover.bands, nbytes, cost)
 
     def _joining(self, end: int) -> float:
         """Return the bytes that are alive when the bands of a result are joined."""
@@ -321,8 +330,7 @@ class _BandValues:
     def __init__(self, facts: _Facts, start: int, readings: Mapping[int, Reading]) -> None:
         self.most = self.copied = 0.0
         self._facts = facts
-        self._start = start
-        self._readings = readings
+        self._readings = {place: reading for place, reading in readings.items() if place >= start}
         self._now = 0.0
         # The places of the calls whose memory values lie in, its bytes, and how often it is yet to be read.
         self._owner: dict[int, int] = {}
@@ -331,23 +339,23 @@ class _BandValues:
 
     def compute_all(self, end: int, limit: float) -> None:
         """Count all calls, up to the first one with which there are more bytes than a limit."""
-        inside = sorted(place for place in self._readings if place >= self._start)
-        self._reads_of = Counter(
-            source for place in inside for source in self._sources(place) if source >= self._start
-        )
+        inside = sorted(self._readings)
+        self._reads_of = Counter(source for place in inside for source in self._inner(place))
         self._reads_of[end] += 1
         for place in inside:
             self._compute(place)
             if self.most > limit:
                 return
 
-    def _sources(self, place: int) -> list[int]:
-        return [self._facts.place[one.node] for one in self._readings[place].operands]
+    def _inner(self, place: int) -> list[int]:
+        """Return the values of the region of which a call reads bands."""
+        sources = (self._facts.place[one.node] for one in self._readings[place].operands)
+        return [source for source in sources if source in self._readings]
 
     def _compute(self, place: int) -> None:
         """Count what a call makes, and let go what nothing needs behind it."""
         copies = sum(map(self._copy, self._readings[place].operands))
-        inner = [source for source in self._sources(place) if source >= self._start]
+        inner = self._inner(place)
         self._raise(copies)
         owner = self._owner_of(place, inner, copies)
         self._now -= copies
@@ -382,7 +390,7 @@ class _BandValues:
         facts, band, padding = self._facts, operand.band, operand.padding
         source = facts.place[operand.node]
         size = facts.sizes(source)[band.dim]
-        held = self._readings[source].result if source >= self._start else None
+        held = self._readings[source].result if source in self._readings else None
         start, stop = (0, size) if held is None else (held.start, held.stop)
         places = 0 if (start, stop) == (band.start, band.stop) else band.size
         if padding is not None:
@@ -395,7 +403,7 @@ class _BandValues:
         """Return the operand over which the result is planned, if there is one."""
         facts, readings = self._facts, self._readings
         for source in facts.overwritable(place):
-            if source >= self._start and self._reads.get(self._owner.get(source, -1)) == 1:
+            if source in readings and self._reads.get(self._owner.get(source, -1)) == 1:
                 is_alike = readings[place].result == readings[source].result
                 if is_alike and facts.nbytes[place] == facts.nbytes[source]:
                     return source
