@@ -10,6 +10,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -104,8 +105,9 @@ class Call:
         """Return the sizes of the tensor that is given for an argument."""
         return tuple(first_value(self.arguments[name]).shape)
 
+    @cached_property
     def tensors(self) -> list[tuple[str, int | None, Node]]:
-        """Return all tensors that are given: name of the argument, place if it is a list, node."""
+        """All tensors that are given: name of the argument, place if it is a list, node."""
         found: list[tuple[str, int | None, Node]] = []
         for name, one in self.arguments.items():
             if isinstance(one, Node):
@@ -186,9 +188,9 @@ def _along(call: Call, name: str, band: Band, dim: int) -> Reading:
 
 
 def _elementwise(call: Call, band: Band) -> Reading:
-    """Every element depends on the elements in its place, of operands that may repeat."""
+    """Every element depends on the elements at the same place, of operands that may repeat."""
     operands = []
-    for name, place, node in call.tensors():
+    for name, place, node in call.tensors:
         shape = first_value(node).shape
         dim = band.dim - (len(call.shape) - len(shape))
         if dim >= 0 and shape[dim] == call.shape[band.dim]:
@@ -198,7 +200,7 @@ def _elementwise(call: Call, band: Band) -> Reading:
 
 def _channels(call: Call, band: Band) -> Reading | None:
     """So it does, and on what belongs to its place along one dim."""
-    first = call.tensors()[0][0]
+    first = call.tensors[0][0]
     axis = call.arguments.get("axis", 1)
     return None if band.dim == axis % len(call.shape) else _along(call, first, band, band.dim)
 
@@ -224,7 +226,7 @@ def _product(call: Call, band: Band) -> Reading | None:
 
 def _other_dims(call: Call, band: Band) -> Reading | None:
     """Elements depend on others along one dim."""
-    first = call.tensors()[0][0]
+    first = call.tensors[0][0]
     return None if band.dim == call.arguments["dim"] else _along(call, first, band, band.dim)
 
 
@@ -292,7 +294,7 @@ def _joined(call: Call, band: Band) -> Reading | None:
     """Tensors joined along another dim."""
     if band.dim == call.arguments["dim"] % len(call.shape):
         return None
-    return Reading(band, tuple(Operand(name, place, node, band) for name, place, node in call.tensors()))
+    return Reading(band, tuple(Operand(name, place, node, band) for name, place, node in call.tensors))
 
 
 def _sliced(call: Call, band: Band) -> Reading:
@@ -346,7 +348,9 @@ def _window(call: Call, band: Band) -> Reading | None:
     stride, padding, dilation = (
         _of_dim(given.get(one), place, count, usual) for one, usual in (("stride", 1), ("padding", 0), ("dilation", 1))
     )
-    if given.get("transposed") or given.get("ceil_mode"):
+    # The last window of a mean counts what lies within the padding; that of a maximum sees no difference, and windows of a
+    # band need no rounding up, since it ends with the last one.
+    if given.get("transposed") or (given.get("ceil_mode") and "count_include_pad" in given):
         return None
     start = band.start * stride - padding
     stop = (band.stop - 1) * stride - padding + (lengths[place] - 1) * dilation + 1

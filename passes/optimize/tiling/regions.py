@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from torch.export import ExportedProgram
@@ -27,6 +27,9 @@ _COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 _LONGEST = 600
 """Calls of the longest region that is considered."""
+
+_MOST_REPEATED = 2.0
+"""How much of a region may be computed again, as a part of what it takes without bands."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,7 @@ class _Facts:
         self.is_sharing = list(map(shares_memory, self.nodes))
         self._sizes: dict[int, tuple[int, ...]] = {}
         self._overwritable: dict[int, list[int]] = {}
+        self._estimates: dict[int, float] = {}
         self.target = target
         self._exact = exact
         self._calls: dict[int, Call | None] = {}
@@ -135,10 +139,31 @@ class _Facts:
             self._overwritable[place] = [self.place[one] for one in overwritable_nodes(self.nodes[place])]
         return self._overwritable[place]
 
+    def estimate(self, place: int) -> float:
+        """Return the time of a call in nanoseconds."""
+        if place not in self._estimates:
+            self._estimates[place] = self.target.estimate_of(self.nodes[place])
+        return self._estimates[place]
+
     def copying(self, nbytes: float) -> float:
         """Return the time that copying takes in nanoseconds."""
         known = self.target.cost_ns("aten.slice_copy.Tensor", elements=int(nbytes) // 4)
         return nbytes / 4 if known is None else known
+
+
+@dataclass(frozen=True)
+class _Way:
+    """One way to divide the calls up to a place.
+
+    Attributes:
+        cost: What it costs in nanoseconds beyond what they take undivided.
+        region: The region that ends there; without one, the last call stays as it is.
+        start: Place at which the last part begins.
+    """
+
+    cost: float
+    region: Region | None
+    start: int
 
 
 class _Division:
@@ -154,41 +179,31 @@ class _Division:
         self.needs = [live.at(node) for node in facts.nodes]
         # Bytes that are alive between a node and the next one.
         self.between = [live.behind(node) for node in facts.nodes]
+        # The cheapest way to each place.
+        self._best = [_Way(0.0, None, -1), *[_Way(math.inf, None, -1)] * len(facts.nodes)]
         self.too_large = [place for place, nbytes in enumerate(self.needs) if nbytes > limit]
 
     def cheapest(self) -> list[Region] | None:
         """Return the regions of the cheapest division."""
         if not self.too_large:
             return []
-        ends = self._by_end()
         count = len(self.facts.nodes)
-        # What it costs to come to each place, and the region that ends there.
-        best: list[tuple[float, Region | None, int]] = [(math.inf, None, -1)] * (count + 1)
-        best[0] = (0.0, None, -1)
+        cuts = frozenset(self._cuts)
         for place in range(count):
-            if self.needs[place] <= self.limit and best[place][0] < best[place + 1][0]:
-                best[place + 1] = (best[place][0], None, place)
-            for start, region in ends.get(place, ()):
-                cost = best[start][0] + region.cost
-                if cost < best[place + 1][0]:
-                    best[place + 1] = (cost, region, start)
-        if best[count][0] == math.inf:
+            before = self._best[place]
+            if self.needs[place] <= self.limit and before.cost < math.inf:
+                self._best[place + 1] = _Way(before.cost, None, place)
+            if place in cuts and place >= self.too_large[0]:
+                self._end_regions_at(place)
+        if self._best[count].cost == math.inf:
             return None
         found: list[Region] = []
         place = count
         while place > 0:
-            _, last, before = best[place]
-            found += [last] if last is not None else []
-            place = before
+            way = self._best[place]
+            found += [way.region] if way.region is not None else []
+            place = way.start
         return found[::-1]
-
-    def _by_end(self) -> dict[int, list[tuple[int, Region]]]:
-        """Return regions by the place of their result: the place of their first call, and the region."""
-        found: dict[int, list[tuple[int, Region]]] = {}
-        for end in self._cuts:
-            if end >= self.too_large[0] and self.facts.call(end) is not None:
-                found[end] = list(self._ending_at(end))
-        return found
 
     @cached_property
     def _cuts(self) -> list[int]:
@@ -201,31 +216,34 @@ class _Division:
             or (place < last and (nbytes < self.between[place + 1] or self.needs[place + 1] > self.limit))
         ]
 
-    def _ending_at(self, end: int) -> Iterator[tuple[int, Region]]:
-        """Yield the cheapest region for each place at which it may begin."""
+    def _end_regions_at(self, end: int) -> None:
+        """Take the cheapest way that ends with a region whose result is at a place, if it is cheaper than the one so far."""
         call = self.facts.call(end)
-        starts = self._starts(end) if self._joining(end) <= self.limit else []
-        if call is None or not starts:
-            return
-        found: dict[int, Region] = {}
-        for dim, size in enumerate(call.shape):
+        starts = self._starts(end) if call is not None and self._joining(end) <= self.limit else []
+        for dim, size in enumerate(call.shape if call is not None else ()):
             done: set[int] = set()
-            for count in _COUNTS:
-                if count > size or done.issuperset(starts):
-                    break
-                cover = self._cover(end, _equal_bands(dim, size, count))
+            for count in sorted({*_COUNTS, min(size, _COUNTS[-1])}):
+                if not 1 < count <= size or done.issuperset(starts):
+                    continue
+                cover = self._cover(end, _equal_bands(dim, size, count), self._best[end + 1].cost)
                 for start in starts:
-                    if start in done or start not in cover.costs:
-                        continue
-                    region = self._region(start, end, cover)
-                    if region is not None:
-                        # More bands compute more twice.
+                    if start not in done and start in cover.costs and self._end_region(start, end, cover):
+                        # More bands compute more twice: the first number that does is the one.
                         done.add(start)
-                        if start not in found or region.cost < found[start].cost:
-                            found[start] = region
                 if not cover.costs:
                     break
-        yield from found.items()
+
+    def _end_region(self, start: int, end: int, cover: _Cover) -> bool:
+        """Take the way that ends with one region, if it is cheaper than the best one; return whether the limit is met."""
+        before, best = self._best[start], self._best[end + 1]
+        if before.cost + cover.costs[start] >= best.cost:
+            return False
+        region = self._region(start, end, cover)
+        if region is None:
+            return False
+        if before.cost + region.cost < best.cost:
+            self._best[end + 1] = _Way(before.cost + region.cost, region, start)
+        return True
 
     def _starts(self, end: int) -> list[int]:
         """Return where regions may begin that end at a place: such that nothing else of them is used behind it."""
@@ -245,12 +263,12 @@ class _Division:
                 found.append(place)
         return found
 
-    def _cover(self, end: int, bands: tuple[Band, ...]) -> _Cover:
-        """Follow bands of a result back through the calls that it is made of, as far as that goes."""
+    def _cover(self, end: int, bands: tuple[Band, ...], most: float) -> _Cover:
+        """Follow bands of a result back through the calls that it is made of, as far as that goes, and costs less."""
         facts = self.facts
         cover = _Cover(bands, [{} for _ in bands])
         wanted: list[dict[int, Band]] = [{end: band} for band in bands]
-        cost = 0.0
+        cost = whole = 0.0
         for place in range(end, max(-1, end - _LONGEST), -1):
             call = facts.call(place)
             if facts.is_constant(place):
@@ -271,7 +289,11 @@ class _Division:
                 places += reading.result.size
             if places:
                 band = next(readings[place].result for readings in cover.readings if place in readings)
-                cost += max(0.0, places / facts.sizes(place)[band.dim] - 1) * facts.target.estimate_of(facts.nodes[place])
+                once = facts.estimate(place)
+                cost += max(0.0, places / facts.sizes(place)[band.dim] - 1) * once
+                whole += once
+            if cost > _MOST_REPEATED * whole or cost >= most:
+                break
             cover.costs[place] = cost
         return cover
 
@@ -279,7 +301,7 @@ class _Division:
         """Note what a call reads: the smallest band with all that is read of a value."""
         place = self.facts.place
         banded = {(one.name, one.place) for one in reading.operands}
-        for name, number, node in call.tensors():
+        for name, number, node in call.tensors:
             if (name, number) not in banded:
                 want[place[node]] = _WHOLE
         for one in reading.operands:

@@ -34,7 +34,10 @@ def _calls() -> dict[str, list[tuple[Any, ...]]]:
             (t(2, 4, 9, 8), t(6, 2, 3, 2), t(6), [2, 1], [1, 1], [1, 2], False, [0, 0], 2),
             (t(1, 3, 11), t(2, 3, 3), None, [1], [2], [2], False, [0], 1),
         ],
-        "aten.max_pool2d_with_indices.default": [(t(2, 3, 9, 8), [3, 2], [2, 1], [1, 1], [1, 2])],
+        "aten.max_pool2d_with_indices.default": [
+            (t(2, 3, 9, 8), [3, 2], [2, 1], [1, 1], [1, 2]),
+            (t(1, 2, 8, 9), [3, 2], [2, 2], [1, 0], [1, 1], True),
+        ],
         "aten.avg_pool2d.default": [
             (t(1, 3, 9, 8), [3, 2], [2, 1], [1, 1]),
             (t(1, 3, 9, 8), [3, 3], [1, 1], [0, 0], False, False),
@@ -193,7 +196,7 @@ def test_what_has_no_bands() -> None:
     assert of_band(rows, call_of(rows), Band(1, 0, 2)) is None  # type: ignore[arg-type]
     mean = sample("aten.avg_pool2d.default", (t(1, 3, 9, 8), [3, 3], [1, 1], [1, 1], False, False))
     assert of_band(mean, call_of(mean), Band(2, 0, 2)) is None  # type: ignore[arg-type]
-    ceiling = sample("aten.max_pool2d_with_indices.default", (t(1, 3, 9, 8), [2, 2], [2, 2], [0, 0], [1, 1], True))
+    ceiling = sample("aten.avg_pool2d.default", (t(1, 3, 9, 8), [2, 2], [2, 2], [0, 0], True))
     assert of_band(ceiling, call_of(ceiling), Band(2, 0, 2)) is None  # type: ignore[arg-type]
     assert call_of(sample("aten.flip.default", (t(4, 3), [0]))) is None
     columns = sample("aten.abs.default", (t(4, 3).t(),))
