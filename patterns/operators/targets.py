@@ -283,6 +283,8 @@ class Target(Strict):
         name: Name of the target.
         doc: What it is, and on what it was measured.
         kernels: Costs by operator: `aten.linear.default`.
+        delegate_ns: Of a backend, what every call of a delegate costs beside the calls in it, in nanoseconds; `kernels`
+            are what its delegates compute.
         features: Other things that rules may ask for.
         registry: The operators that programs may call, with the conditions of their kernels; without, nothing is known
             of them and nothing is checked.
@@ -292,6 +294,7 @@ class Target(Strict):
     name: str
     doc: str | None = None
     kernels: dict[str, KernelCost] = Field(default_factory=dict)
+    delegate_ns: float | None = Field(default=None, ge=0)
     features: tuple[str, ...] = ()
     registry: Registry | None = None
 
