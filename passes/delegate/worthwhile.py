@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from exirkit.ir import Diagnostic, OpOverload, UsageError, called_graphs
+from exirkit.ir import (
+    Diagnostic,
+    OpOverload,
+    UsageError,
+    called_graphs,
+    is_buffer,
+    is_lifted_tensor_constant,
+    is_param,
+)
 from exirkit.passes.delegate.backend import DELEGATION_TAG, DelegationSpec, Partitioner, PartitionResult
 from exirkit.patterns import Target, read_target
 
@@ -42,8 +50,9 @@ class LeftOutside:
 class WorthwhilePartitioner(Partitioner):
     """Asks a partitioner, and gives back each of its partitions that kernels compute faster than a delegate.
 
-    What a delegate takes is `delegate_ns` of its description and the costs of the calls in it. A partition with a call
-    that either description does not have, such as a quantization, or whose sizes are not known, stays as it is.
+    What a delegate takes is `delegate_ns` of its description, the costs of the calls in it, and `shared_weight_ns` for
+    weights that other partitions use as well. A partition with a call that either description does not have, such as a
+    quantization, or whose sizes are not known, stays as it is.
 
     Args:
         partitioner: Any partitioner; an official one has to be wrapped first.
@@ -88,7 +97,12 @@ class WorthwhilePartitioner(Partitioner):
             for node in module.graph.nodes:
                 if node.meta.get(DELEGATION_TAG) in result.partition_tags:
                     nodes[node.meta[DELEGATION_TAG]].append(node)
-        left = [found for tag, tagged in nodes.items() if (found := self._faster_outside(tag, tagged)) is not None]
+        shared = _shared_weights(program, nodes)
+        left = [
+            found
+            for tag, tagged in nodes.items()
+            if (found := self._faster_outside(tag, tagged, shared[tag])) is not None
+        ]
         for one in left:
             for node in nodes[one.tag]:
                 del node.meta[DELEGATION_TAG]
@@ -102,10 +116,30 @@ class WorthwhilePartitioner(Partitioner):
         """Return what the partitioner wants whole; what of it is left outside stays whole for the kernels."""
         return self._partitioner.ops_to_not_decompose(ep)
 
-    def _faster_outside(self, tag: str, tagged: Iterable[Node]) -> LeftOutside | None:
+    def _faster_outside(self, tag: str, tagged: Iterable[Node], shared: int) -> LeftOutside | None:
         calls = [node for node in tagged if node.op == "call_function"]
-        inside_ns = self._delegate_ns + sum(map(self._inside.cost_of, calls))
+        copied_ns = self._inside.shared_weight_ns * shared
+        inside_ns = self._delegate_ns + copied_ns + sum(map(self._inside.cost_of, calls))
         outside_ns = sum(map(self._outside.cost_of, calls))
         if not math.isfinite(inside_ns + outside_ns) or outside_ns > (1 - _LEAST_SHARE) * inside_ns:
             return None
         return LeftOutside(tag, tuple(node.name for node in calls), inside_ns, outside_ns)
+
+
+def _shared_weights(program: ExportedProgram, partitions: Mapping[str, Sequence[Node]]) -> dict[str, int]:
+    """Return by partition how many elements there are in weights that other partitions use as well."""
+    users: dict[Node, set[str]] = defaultdict(set)
+    for tag, tagged in partitions.items():
+        for node in tagged:
+            for source in node.all_input_nodes:
+                if (
+                    is_param(program, source)
+                    or is_buffer(program, source)
+                    or is_lifted_tensor_constant(program, source)
+                ):
+                    users[source].add(tag)
+    found = dict.fromkeys(partitions, 0)
+    for weight, tags in users.items():
+        for tag in tags if len(tags) > 1 else ():
+            found[tag] += weight.meta["val"].numel()
+    return found

@@ -36,7 +36,7 @@ from rich.progress import Progress
 import exirkit
 from exirkit.emit import open_trace
 from exirkit.ir import find_out_variant, underlying
-from exirkit.patterns import Target, Work, name_of, read_target, work_of
+from exirkit.patterns import Target, Work, name_of, work_of
 from tools.kernels.experiments import Experiment, Function, experiments
 
 FEATURES = ("call_ns", "element_ns", "broadcast_ns", "dim_broadcast_ns", "mac_ns", "weight_ns", "run_ns")

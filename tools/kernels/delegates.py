@@ -40,6 +40,8 @@ CHAINS = (1, 2, 4, 8)
 RESHAPE = "aten.view_copy.default"
 WITH_WEIGHTS = ("aten.linear.default", "aten.convolution.default")
 WIDTH = 16
+# Layers with one weight, each in a delegate of its own: together larger than caches of processors.
+COPIES, SIDE = 64, 128
 
 
 def main() -> int:
@@ -89,6 +91,7 @@ def description(only: Sequence[str], rounds: int, threads: int) -> dict[str, Any
         "name": "xnnpack",
         "doc": f"Operators in delegates of XNNPACK, threads: {threads}, float32; {platform.machine()}.",
         "delegate_ns": round(delegate_ns),
+        "shared_weight_ns": round(shared_weight_cost(rounds), 3),
         "kernels": kernels,
     }
     Target.model_validate(made)
@@ -113,7 +116,7 @@ def lowered(model: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> tuple[byt
     try:
         edge = exirkit.to_edge_transform_and_lower(exported, partitioner=[OfficialPartitioner(XnnpackPartitioner())])
     # An experiment may be what XNNPACK rejects after it has taken it.
-    except Exception:  # noqa: BLE001
+    except Exception:
         return None
     program = edge.exported_program()
     calls = [node for node in program.graph.nodes if node.op == "call_function"]
@@ -126,15 +129,21 @@ def lowered(model: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> tuple[byt
 
 
 def delegate_time(program: bytes, inputs: Sequence[torch.Tensor], rounds: int) -> float:
-    """Return the shortest time of the call of the delegate in nanoseconds, as the runtime measures it."""
+    """Return the shortest time of the call of the one delegate in nanoseconds, as the runtime measures it."""
+    return float(min(map(sum, delegate_times(program, inputs, rounds))))
+
+
+def delegate_times(program: bytes, inputs: Sequence[torch.Tensor], rounds: int) -> list[list[int]]:
+    """Return the times of the calls of delegates, run by run."""
     module = _load_for_executorch_from_buffer(program, enable_etdump=True)
     for _ in range(rounds):
         module.forward(list(inputs))
     with tempfile.TemporaryDirectory() as folder:
         file = f"{folder}/trace.etdump"
         module.write_etdump_result_to_file(file)
-        events = [event.profile_event for run in open_trace(file).run_data for event in run.events]
-    return float(min(one.end_time - one.start_time for one in events if one and one.name == "DELEGATE_CALL"))
+        runs = [[event.profile_event for event in run.events] for run in open_trace(file).run_data]
+    times = [[one.end_time - one.start_time for one in run if one and one.name == "DELEGATE_CALL"] for run in runs]
+    return [one for one in times if one]
 
 
 def delegate_cost(rounds: int) -> float:
@@ -144,6 +153,27 @@ def delegate_cost(rounds: int) -> float:
     rows = torch.tensor([[1.0, float(length)] for length in CHAINS], dtype=torch.float64)
     fixed, _ = torch.linalg.lstsq(rows, torch.tensor(taken, dtype=torch.float64)).solution.tolist()
     return max(fixed, 0.0)
+
+
+def shared_weight_cost(rounds: int) -> float:
+    """Return what an element of a weight costs more in each of many delegates that have it than in a single one."""
+    weight, x = torch.rand(SIDE, SIDE) / SIDE, torch.rand(1, SIDE)
+
+    def layers(count: int) -> float:
+        def run(a: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+            for _ in range(count):
+                # What XNNPACK does not take keeps the layers apart.
+                a = torch.flip(torch.nn.functional.linear(a, w), [1])
+            return a
+
+        exported = torch.export.export(Stored(run, (weight,)), (x,), strict=False)
+        edge = exirkit.to_edge_transform_and_lower(exported, partitioner=[OfficialPartitioner(XnnpackPartitioner())])
+        taken = delegate_times(bytes(edge.to_executorch().buffer), (x,), rounds)
+        if any(len(one) != count for one in taken):
+            raise SystemExit(f"XNNPACK was expected to take {count} layers apart")
+        return min(map(sum, taken)) / count
+
+    return max(layers(COPIES) - layers(1), 0.0) / weight.numel()
 
 
 def reshapes(rounds: int) -> list[tuple[Work, float]]:

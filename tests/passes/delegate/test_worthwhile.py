@@ -101,5 +101,30 @@ def test_what_decides(inside: Target, outside: Target, count: int) -> None:
 
 
 def test_kernels_are_no_delegates() -> None:
-    with pytest.raises(UsageError, match="EK209.*official_host has no `delegate_ns`"):
+    with pytest.raises(UsageError, match=r"EK209.*official_host has no `delegate_ns`"):
         WorthwhilePartitioner(Each(), inside="official_host")
+
+
+class Recurrent(torch.nn.Module):
+    """Layers with one weight, kept apart by what is not taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.step, self.last = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.last(torch.tanh(self.step(torch.tanh(self.step(x)))))
+        return y
+
+
+def test_each_delegate_has_its_own_copy_of_a_weight() -> None:
+    costs = {"delegate_ns": 0.0, "kernels": {LINEAR: KernelCost(element_ns=1.0)}}
+    alone = Target(target=1, name="made", **costs)
+    shared = Target(target=1, name="made", shared_weight_ns=0.5, **costs)
+    left = []
+    for inside in (alone, shared):
+        partitioner = WorthwhilePartitioner(Each(), inside=inside, outside=target(1.0, LINEAR))
+        to_edge_transform_and_lower(export(Recurrent().eval(), (SMALL,)), partitioner=[partitioner])
+        left.append([one.inside_ns for one in partitioner.left])
+    # Eight results, and half a nanosecond for each of 20 elements of weight and bias; the last layer has its own.
+    assert left == [[], [18.0, 18.0]]
