@@ -4,7 +4,7 @@ Usage: python -m tools.kernels.portable [--output FILE.yaml]
 
 The wheel registers portable kernels, but for some thirty operators that have an optimized one; the portable kernels
 of these are not in it and cannot be measured with it. Each takes the costs of another operator whose portable kernel
-is in the wheel and runs the same loop, and says so in a note. `tools.kernels.costs --programs` is for whoever has a
+is in the wheel and runs the same loop, and says so in a note. `tools.kernels.costs --programs` measures a
 runtime with all of them.
 """
 

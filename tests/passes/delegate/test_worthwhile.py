@@ -100,7 +100,7 @@ def test_what_decides(inside: Target, outside: Target, count: int) -> None:
     assert len(partitioner.left) == 3 - count
 
 
-def test_kernels_are_no_delegates() -> None:
+def test_a_description_of_kernels_is_rejected() -> None:
     with pytest.raises(UsageError, match=r"EK209.*official_host has no `delegate_ns`"):
         WorthwhilePartitioner(Each(), inside="official_host")
 
