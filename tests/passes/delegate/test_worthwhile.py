@@ -118,9 +118,8 @@ class Recurrent(torch.nn.Module):
 
 
 def test_each_delegate_has_its_own_copy_of_a_weight() -> None:
-    costs = {"delegate_ns": 0.0, "kernels": {LINEAR: KernelCost(element_ns=1.0)}}
-    alone = Target(target=1, name="made", **costs)
-    shared = Target(target=1, name="made", shared_weight_ns=0.5, **costs)
+    alone = target(1.0, LINEAR, delegate_ns=0.0)
+    shared = alone.model_copy(update={"shared_weight_ns": 0.5})
     left = []
     for inside in (alone, shared):
         partitioner = WorthwhilePartitioner(Each(), inside=inside, outside=target(1.0, LINEAR))
