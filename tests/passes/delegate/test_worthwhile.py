@@ -31,7 +31,7 @@ class Each(Partitioner):
     """Takes each sum, and each linear layer whole, as a partition of its own."""
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
-        tags = {}
+        tags: dict[str, DelegationSpec] = {}
         for node in exported_program.graph.nodes:
             if underlying(node.target) in (aten.add.Tensor, aten.linear.default):
                 node.meta[DELEGATION_TAG] = f"part_{len(tags)}"
