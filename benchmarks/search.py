@@ -2,9 +2,9 @@
 
 Usage: python -m benchmarks.search [MODEL ...] [--search N] [--rounds N]
 
-Estimates are sums over the calls by the description of the target, without a bound on memory; seconds of lowering are processor time
-of the second lowering of each kind in this process; latencies are the shortest of several, on the official runtime, one
-thread, the programs taking turns in a process of their own.
+Estimates are sums over the calls by the description of the target, without a bound on memory; seconds of lowering are
+processor time of the second lowering of each kind in this process; latencies are the shortest of several, on the
+official runtime, one thread, the programs taking turns in a process of their own.
 """
 
 from __future__ import annotations
