@@ -158,7 +158,7 @@ class RegionSearch:
     def _tuned(self, place: int, rule: CompiledRule, state: State, node: Node) -> list[_Candidate]:
         for tuning in rule.tunings:
             estimate = self._costs.estimate(rule, state, tuning)
-            if not isinstance(estimate, Estimate) or math.isinf(estimate.gained_ns):
+            if not isinstance(estimate, Estimate) or estimate.gained_ns == -math.inf:
                 break
             if self._costs.fits(estimate, node):
                 return [_Candidate(place, rule, state, tuning, estimate.gained_ns)]
@@ -179,8 +179,6 @@ class RegionSearch:
 
         def look(done: Applied) -> None:
             saved, spent = self._costs.change(before, done)
-            if not math.isfinite(saved + spent):
-                raise RejectedError("the target does not have its calls")
             changed = self._dirty([*done.made, *done.values], done.replacements, inputs)
             rest = self._explored(frontier(changed), made.union(done.made), depth, forced)
             step = Step(one.place, one.rule, one.tuning)

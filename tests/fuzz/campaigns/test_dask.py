@@ -66,7 +66,8 @@ def test_a_killed_worker_costs_nothing(tmp_path: Path, cluster: Any) -> None:
 ALONE = """
 import sys
 from distributed import LocalCluster
-with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, protocol="tcp://", dashboard_address=":0") as made:
+options = {"processes": False, "protocol": "tcp://", "dashboard_address": ":0"}
+with LocalCluster(n_workers=1, threads_per_worker=1, **options) as made:
     print(made.scheduler_address, flush=True)
     sys.stdin.read()
 """

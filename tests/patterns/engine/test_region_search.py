@@ -70,6 +70,8 @@ def rewritten(
 ENABLING = rule("open", "sin", "tan") + rule("close", "tan cos", "exp")
 # What gains most at one node takes what a better one needs.
 BLOCKING = rule("near", "neg sin", "sqrt") + rule("far", "sin cos", "exp")
+# What gains at once gains less than what needs a second step.
+DECOY = ENABLING + rule("decoy", "sin", "abs neg")
 # A rule without a choice comes in between.
 BETWEEN = rule("open", "sin", "tan") + rule("then", "tan cos", "abs abs", "always")
 
@@ -83,9 +85,10 @@ def sine_of_cosine(x: torch.Tensor) -> torch.Tensor:
     [
         (ENABLING, sine_of_cosine, ["cos", "sin"], ["exp"]),
         (BLOCKING, lambda x: torch.neg(torch.sin(torch.cos(x))), ["cos", "sqrt"], ["exp", "neg"]),
+        (DECOY, sine_of_cosine, ["cos", "neg", "abs"], ["exp"]),
         (BETWEEN, sine_of_cosine, ["cos", "sin"], ["abs", "abs"]),
     ],
-    ids=["enabling", "blocking", "between"],
+    ids=["enabling", "blocking", "decoy", "between"],
 )
 def test_sequences_are_found(
     book: str, function: Callable[[torch.Tensor], torch.Tensor], greedy: list[str], found: list[str]
