@@ -12,7 +12,7 @@ import torch
 from exirkit.fuzz.programs import Contents, Method, Program, Ref, names_in
 from exirkit.ir import Diagnostic, UsageError
 
-from .acts import layouts, numbers, sizes
+from .acts import chains, layouts, nearly_equal, numbers, sizes
 from .choices import Choices, SeededChoices
 from .method.building import Building
 from .method.finishing import outputs_of, runs_of, trimmed_steps, use_remaining
@@ -263,6 +263,9 @@ _SINGLE_ACTS: Mapping[str, Callable[[Scope], None]] = {
     "stepped_size": sizes.stepped_size,
     "empty_views": sizes.empty_views,
     "relaid_unit_dims": layouts.relaid_unit_dims,
+    "numbered_calls": chains.numbered_calls,
+    "converted_again": chains.converted_again,
+    "nearly_equal_stored": nearly_equal.nearly_equal_stored,
     **REPLACED,
 }
 

@@ -106,10 +106,14 @@ MISTAKEN: Mapping[str, float] = {
     "empty_views": 0.06,
     "relaid_unit_dims": 0.05,
     "odd_state": 0.05,
+    "numbered_calls": 0.07,
+    "converted_again": 0.07,
+    "nearly_equal_stored": 0.06,
 }
 """What compilers take for something else, and shares likewise: dims counted from the end, calls of a pattern far apart,
 numbers that compare equal, functions that undo each other but for some elements, sizes that do not grow with their
-symbols, tensors without elements, layouts of sizes of one, and state without elements or dims."""
+symbols, tensors without elements, layouts of sizes of one, state without elements or dims, chains of limits, factors
+and conversions, and stored tensors that differ in one element."""
 
 # Programs with control flow take twice the time of others.
 _RARITY = 0.2

@@ -171,6 +171,7 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
             True,
             "such rules may make more calls than they replace; not if `ExecutorchBackendConfig.optimize_for` is `size`",
         ),
+        "keep-layouts": Setting(False, "rewrites that would give a result another dim order are left out"),
         "remove-view-copy": Setting(True, "`ExecutorchBackendConfig.remove_view_copy`"),
         "ignore-missing-out-variants": Setting(False, "`ToOutVarPass.ignore_to_out_var_failure`"),
         "out-variant-overrides": Setting(MappingProxyType({}), "out variants by the names of operators"),
