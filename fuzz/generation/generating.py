@@ -12,7 +12,7 @@ import torch
 from exirkit.fuzz.programs import Contents, Method, Program, Ref, names_in
 from exirkit.ir import Diagnostic, UsageError
 
-from .acts import chains, layouts, nearly_equal, numbers, sizes
+from .acts import bounds, chains, factors, layouts, nearly_equal, numbers, sizes
 from .choices import Choices, SeededChoices
 from .method.building import Building
 from .method.finishing import outputs_of, runs_of, trimmed_steps, use_remaining
@@ -266,6 +266,8 @@ _SINGLE_ACTS: Mapping[str, Callable[[Scope], None]] = {
     "numbered_calls": chains.numbered_calls,
     "converted_again": chains.converted_again,
     "nearly_equal_stored": nearly_equal.nearly_equal_stored,
+    "bounded_arithmetic": bounds.bounded_arithmetic,
+    "layer_with_factors": factors.layer_with_factors,
     **REPLACED,
 }
 

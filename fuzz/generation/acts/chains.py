@@ -45,13 +45,14 @@ def _numbered(scope: Scope, op: str, value: Value, numbers: Sequence[float]) -> 
         low, high = sorted((draw(numbers), draw(numbers)))
         # Limits that cross mean the upper one.
         pairs = ((low, high), (low, high), (low, high), (low, None), (None, high), (high, low))
-        return loose_call(scope, op, (value, *draw(pairs)), value.dtype, value.sizes)
+        return loose_call(scope, op, (value, *draw(pairs)), value.dtype, value.sizes, is_exact=True)
     if op == _HARDTANH:
-        return loose_call(scope, op, (value, *sorted((draw(numbers), draw(numbers)))), value.dtype, value.sizes)
+        limits = sorted((draw(numbers), draw(numbers)))
+        return loose_call(scope, op, (value, *limits), value.dtype, value.sizes, is_exact=True)
     if op in _PLAIN:
-        return loose_call(scope, op, (value,), value.dtype, value.sizes)
+        return loose_call(scope, op, (value,), value.dtype, value.sizes, is_exact=True)
     number = draw([one for one in numbers if one or op not in _DIVISIONS])
-    return loose_call(scope, op, (value, number), value.dtype, value.sizes)
+    return loose_call(scope, op, (value, number), value.dtype, value.sizes, is_exact=True)
 
 
 _CLAMP, _HARDTANH = "aten.clamp.default", "aten.hardtanh.default"
