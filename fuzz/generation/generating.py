@@ -235,7 +235,7 @@ def _acts(scope: Scope, writes: Writes | None) -> list[Callable[[], None]]:
         partial(quantizing.SCHEMES[name], scope) for name in QUANTIZATION if building.requests(f"quantized_{name}")
     ]
     if building.requests("rule_pattern"):
-        acts += [partial(insert_shipped_rule, scope)] * scope.choices.integer(1, 3)
+        acts += [partial(insert_shipped_rule, scope)] * scope.choices.integer(2, 3)
     if building.requests("two_writes") and writes is not None:
         acts.append(writes.write_early)
     return scope.choices.shuffled(acts)

@@ -107,10 +107,10 @@ MISTAKEN: Mapping[str, float] = {
     "relaid_unit_dims": 0.05,
     "odd_state": 0.05,
     "numbered_calls": 0.07,
-    "converted_again": 0.07,
+    "converted_again": 0.05,
     "nearly_equal_stored": 0.06,
     "bounded_arithmetic": 0.06,
-    "layer_with_factors": 0.07,
+    "layer_with_factors": 0.05,
 }
 """What compilers take for something else, and shares likewise: dims counted from the end, calls of a pattern far apart,
 numbers that compare equal, functions that undo each other but for some elements, sizes that do not grow with their

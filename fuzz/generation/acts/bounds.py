@@ -67,7 +67,7 @@ def _exact(scope: Scope, op: str, args: tuple[Any, ...], dtype: torch.dtype, lik
 
 _CLAMP, _HARDTANH = "aten.clamp.default", "aten.hardtanh.default"
 _ROUGH = frozenset({"aten.sigmoid.default", "aten.tanh.default"})
-_BOUNDING = (_CLAMP, _HARDTANH, _CLAMP, _HARDTANH, "aten.relu.default", "aten.abs.default", *sorted(_ROUGH))
+_BOUNDING = (*(_CLAMP, _HARDTANH) * 4, "aten.relu.default", "aten.abs.default", *sorted(_ROUGH))
 _COMPARING = ("aten.gt.Scalar", "aten.le.Scalar")
 _ACTING = ("aten.relu.default", _CLAMP, "aten.abs.default", _HARDTANH, "aten.relu.default", *_COMPARING)
 _OF_ONE = frozenset({"aten.neg.default", "aten.abs.default"})

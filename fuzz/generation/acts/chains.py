@@ -10,7 +10,7 @@ from exirkit.fuzz.generation.method.scope import Scope
 from exirkit.fuzz.generation.method.values import Value, is_float
 from exirkit.fuzz.programs import Contents
 
-from .loose import hide, loose_call, returned, taken_as_exact
+from .loose import hide, loose_call, returned
 
 _NUMBERS = (-5.0, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0, 5.0)
 """Elements, and limits, factors and summands: each may lie within, beyond or at others."""
@@ -91,17 +91,20 @@ def converted_again(scope: Scope) -> None:
     floats, integers = ([one for one in among if one in allowed] for among in (_FLOATS, _INTEGERS))
     if not floats or not integers:
         return
-    for _ in range(scope.choices.integer(2, 4)):
-        way = scope.choices.integer(0, 3)
+    for _ in range(scope.choices.integer(1, 3)):
+        way = scope.choices.integer(0, 4)
         # What a float becomes that an integer does not hold is left to the machine.
         dtypes = floats if way < 2 else integers if way == 2 else [*floats, *integers, torch.bool]
         numbers = _EDGES_OF_FLOATS if way < 2 else _EDGES_OF_INTEGERS if way == 2 else _MODERATE
         first = scope.choices.pick(dtypes)
         contents = Contents("numbers", numbers=_held(scope, first, numbers))
-        value = taken_as_exact(scope, scope.new_input(first, (_COUNT,), contents))
+        value = scope.new_input(first, (_COUNT,), contents)
+        hide(scope, value)
         for _ in range(scope.choices.integer(2, 3)):
             dtype = scope.choices.pick([one for one in dtypes if one != value.dtype])
-            value = loose_call(scope, _CAST, (value,), dtype, value.sizes, (("dtype", dtype),), is_exact=True)
+            # What is rounded on the way is another number with more digits.
+            is_exact = way > 1
+            value = loose_call(scope, _CAST, (value,), dtype, value.sizes, (("dtype", dtype),), is_exact=is_exact)
         returned(scope, value)
 
 
@@ -116,9 +119,6 @@ def _held(scope: Scope, dtype: torch.dtype, numbers: Sequence[float]) -> tuple[f
         found = [one for one in numbers if abs(one) <= torch.finfo(dtype).max]
         return tuple(torch.tensor([scope.choices.pick(found) for _ in range(_COUNT)], dtype=dtype).tolist())
     limits = torch.iinfo(dtype)
-    found = [int(one) for one in numbers if limits.min <= one <= limits.max]
-    return tuple(scope.choices.pick((1, -1)) * one if limits.min < 0 else one for one in _drawn(scope, found))
-
-
-def _drawn(scope: Scope, numbers: Sequence[int]) -> list[int]:
-    return [scope.choices.pick(numbers) for _ in range(_COUNT)]
+    whole = [int(one) for one in numbers if limits.min <= one <= limits.max]
+    drawn = [scope.choices.pick(whole) for _ in range(_COUNT)]
+    return tuple(scope.choices.pick((1, -1)) * one if limits.min < 0 else one for one in drawn)

@@ -40,10 +40,16 @@ def layer_with_factors(scope: Scope) -> None:
         if kind < 2:
             value = _normalized(scope, value, outputs)
         elif kind == 4:
-            value = loose_call(scope, "aten.relu.default", (value,), value.dtype, value.sizes)
+            value = _called(scope, "aten.relu.default", (value,), value, value.sizes)
         else:
             value = _scaled(scope, value, choices.pick(_SCALING), outputs)
     returned(scope, value)
+
+
+def _called(scope: Scope, op: str, args: tuple[Any, ...], value: Value, sizes: Extents) -> Value:
+    """Call an operator of a value: eighths, and sums and products of few of them, are exact."""
+    is_exact = value.is_exact and op != "aten.div.Tensor"
+    return loose_call(scope, op, args, value.dtype, sizes, is_exact=is_exact)
 
 
 def _stored(scope: Scope, sizes: Extents, low: float = -1, high: float = 1) -> Value:
@@ -59,7 +65,7 @@ def _scaled(scope: Scope, value: Value, op: str, channels: int) -> Value:
     args: tuple[Any, ...] = (value, other)
     if op in ("aten.mul.Tensor", "aten.add.Tensor") and scope.choices.chance(0.3):
         args = (other, value)
-    return loose_call(scope, op, args, value.dtype, value.sizes)
+    return _called(scope, op, args, value, value.sizes)
 
 
 def _convolved(scope: Scope, value: Value, outputs: int) -> Value:
@@ -69,13 +75,13 @@ def _convolved(scope: Scope, value: Value, outputs: int) -> Value:
     bias = _stored(scope, (outputs,)) if scope.choices.chance(0.5) else None
     sides = tuple(int(str(side)) + 2 * padding - size + 1 for side in value.sizes[2:])
     args = (value, weight, bias, [1, 1], [padding, padding], [1, 1], False, [0, 0], 1)
-    return loose_call(scope, _CONVOLUTION, args, value.dtype, (value.sizes[0], outputs, *sides))
+    return _called(scope, _CONVOLUTION, args, value, (value.sizes[0], outputs, *sides))
 
 
 def _multiplied(scope: Scope, value: Value, outputs: int) -> Value:
     weight = _stored(scope, (outputs, value.sizes[1]))
     args = (value, weight, _stored(scope, (outputs,))) if scope.choices.chance(0.5) else (value, weight)
-    return loose_call(scope, _LINEAR, args, value.dtype, (value.sizes[0], outputs))
+    return _called(scope, _LINEAR, args, value, (value.sizes[0], outputs))
 
 
 def _normalized(scope: Scope, value: Value, channels: int) -> Value:

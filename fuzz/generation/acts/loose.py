@@ -45,10 +45,3 @@ def hide(scope: Scope, value: Value) -> None:
 def returned(scope: Scope, value: Value) -> None:
     """Return a value, as it is."""
     scope.outputs_of_unknown_size.append(value)
-
-
-def taken_as_exact(scope: Scope, value: Value) -> Value:
-    """Hide an input, whose elements are what they are whether or not they lie on a grid."""
-    hide(scope, value)
-    value.fact = value.fact._replace(low=0, high=0, bits=0)
-    return value

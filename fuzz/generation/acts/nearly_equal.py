@@ -27,10 +27,11 @@ def nearly_equal_stored(scope: Scope) -> None:
     first = _numbers(scope, count)
     tensors: list[tuple[Sequence[float], torch.dtype, tuple[int, ...]]] = [(first, torch.float32, sizes)]
     for _ in range(scope.choices.integer(1, 2)):
-        numbers, dtype = scope.choices.pick(_CHANGES)(scope, first), torch.float32
+        shape = tuple(reversed(sizes)) if scope.choices.chance(0.15) else sizes
         if scope.choices.chance(0.1):
-            numbers, dtype = first, scope.choices.pick((torch.float64, torch.int32))
-        tensors.append((numbers, dtype, tuple(reversed(sizes)) if scope.choices.chance(0.15) else sizes))
+            tensors.append((first, scope.choices.pick((torch.float64, torch.int32)), shape))
+        else:
+            tensors.append((scope.choices.pick(_CHANGES)(scope, first), torch.float32, shape))
     op, kind = scope.choices.pick(ops), scope.choices.pick(_KINDS)
     inputs: dict[tuple[int, ...], Value] = {}
     for numbers, dtype, shape in scope.choices.shuffled(tensors):
@@ -44,8 +45,7 @@ def nearly_equal_stored(scope: Scope) -> None:
         other = scope.building.store(kind, dtype, shape, contents)
         made = torch.promote_types(torch.float32, dtype)
         # The sign of a zero is seen in what it is divided by.
-        shown = loose_call(scope, op, (inputs[shape], other), made, shape)
-        returned(scope, shown)
+        returned(scope, loose_call(scope, op, (inputs[shape], other), made, shape, is_exact=True))
         if scope.choices.chance(0.3) and scope.building.plan.policy.allows("aten.reciprocal.default"):
             floats = torch.float32 if whole else dtype
             returned(scope, loose_call(scope, "aten.reciprocal.default", (other,), floats, shape))

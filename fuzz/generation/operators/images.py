@@ -51,7 +51,9 @@ def pool(scope: Scope, operator: Operator) -> None:
     facts = (
         (value.fact._replace(sizes=sizes),) if operator.option("single") else (value.fact._replace(sizes=sizes), places)
     )
-    args = (value, window, stride, padding) if any(padding) or scope.choices.chance(0.5) else (value, window, stride)
+    args: tuple[Any, ...] = (value, window, stride, padding)
+    if not any(padding) and scope.choices.chance(0.5):
+        args = (value, window, stride)
     if is_ceiled:
         args = (value, window, stride, padding, [1, 1], True)
     scope.call_several(operator.name, args, facts)

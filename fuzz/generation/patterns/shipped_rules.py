@@ -19,7 +19,7 @@ _BOOKS = ("canonicalize", "algebra", "fold", "copies", "ranges", "finite", "host
 # How many inputs are computed behind the first calls of a pattern.
 _LATE = 0.5
 
-_WAYS: tuple[Way, ...] = ("match", "match", "match", "near", "near", "special", "dtype")
+_WAYS: tuple[Way, ...] = ("match", "match", "match", "match", "near", "near", "special", "dtype")
 """The pattern, as the rule asks for it most times; and what the rule must leave alone, or says less of."""
 _MOST_TRIED = 4
 
