@@ -26,7 +26,9 @@ def numbered_calls(scope: Scope) -> None:
         return
     for _ in range(scope.choices.integer(1, 3)):
         is_whole = scope.choices.chance(0.25)
-        dtype = scope.choices.pick((torch.int64, torch.int32) if is_whole else (torch.float32, torch.float32, torch.float64))
+        dtype = scope.choices.pick(
+            (torch.int64, torch.int32) if is_whole else (torch.float32, torch.float32, torch.float64)
+        )
         numbers: Sequence[float] = _WHOLE if is_whole else _NUMBERS
         drawn = tuple(scope.choices.pick(numbers) for _ in range(_COUNT))
         source = value = scope.new_input(dtype, (_COUNT,), Contents("numbers", numbers=drawn))

@@ -168,7 +168,9 @@ def _cond(scope: Scope, catalogue: Catalogue) -> None:
 
 
 def _branch_result(scope: BodyScope, catalogue: Catalogue) -> Value:
-    return _returned(scope, scope.choices.pick(scope.operands) if scope.choices.chance(0.25) else _fill(scope, catalogue))
+    return _returned(
+        scope, scope.choices.pick(scope.operands) if scope.choices.chance(0.25) else _fill(scope, catalogue)
+    )
 
 
 def _returned(scope: BodyScope, value: Value) -> Value:

@@ -108,9 +108,7 @@ def _largest_of_volumes(
     return largest
 
 
-def _mean_of_volumes(
-    scope: Scope, value: Value, windows: _Windows, made: tuple[Extent, ...], is_ceiled: bool
-) -> Value:
+def _mean_of_volumes(scope: Scope, value: Value, windows: _Windows, made: tuple[Extent, ...], is_ceiled: bool) -> Value:
     low, high = widened(min(value.fact.low, 0), max(value.fact.high, 0))
     fact = value.fact._replace(sizes=(*value.sizes[:2], *made), low=low, high=high, bits=None)
     return scope.call("aten.avg_pool3d.default", (value, *windows, is_ceiled, scope.choices.chance(0.6)), fact)
