@@ -115,7 +115,7 @@ MISTAKEN: Mapping[str, float] = {
 """What compilers take for something else, and shares likewise: dims counted from the end, calls of a pattern far apart,
 numbers that compare equal, functions that undo each other but for some elements, sizes that do not grow with their
 symbols, tensors without elements, layouts of sizes of one, state without elements or dims, chains of limits, factors
-and conversions, stored tensors that differ in one element, limits that follow from calls, and layers whose weights could
+and conversions, stored tensors that differ in one element, limits that follow from calls, and layers whose weights can
 take up what is around them."""
 
 # Programs with control flow take twice the time of others.

@@ -73,7 +73,7 @@ def _in_the_middle(scope: Scope, numbers: Sequence[float]) -> list[float]:
 
 def _signs_of_zeros(scope: Scope, numbers: Sequence[float]) -> list[float]:
     del scope
-    return [-0.0 if not one else one for one in numbers]
+    return [one or -0.0 for one in numbers]
 
 
 def _exchanged(scope: Scope, numbers: Sequence[float]) -> list[float]:
