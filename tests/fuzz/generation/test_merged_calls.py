@@ -20,7 +20,7 @@ from exirkit.fuzz.generation.policy import Plan
 from exirkit.fuzz.programs import Call, Program, Ref, run_eagerly
 
 
-def program_with(act: Callable[[Scope], object], seed: int) -> Program:
+def program_with(act: Callable[[Scope], None], seed: int) -> Program:
     """Return a program of one act."""
     building = Building(SeededChoices(seed), Plan(Policy(), frozenset(), (torch.float32,), 0, 0.1, seed % 64))
     scope = Scope(building)
@@ -28,7 +28,7 @@ def program_with(act: Callable[[Scope], object], seed: int) -> Program:
     return finished(building, {"forward": scope}, [method])
 
 
-def chained(act: Callable[[Scope], object], seeds: int) -> Iterator[tuple[Call, Call]]:
+def chained(act: Callable[[Scope], None], seeds: int) -> Iterator[tuple[Call, Call]]:
     """Yield calls, each with the call that makes its first operand."""
     for seed in range(seeds):
         steps = program_with(act, seed).methods[0].steps
@@ -91,7 +91,7 @@ def test_loops_exchange_what_they_carry() -> None:
 
 
 @pytest.mark.parametrize("act", [bounds.bounded_arithmetic, factors.layer_with_factors, chains.numbered_calls])
-def test_they_run(act: Callable[[Scope], object]) -> None:
+def test_they_run(act: Callable[[Scope], None]) -> None:
     for seed in range(25):
         assert run_eagerly(program_with(act, seed))
 

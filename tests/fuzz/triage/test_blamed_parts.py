@@ -141,6 +141,10 @@ def test_a_way_that_was_given_up_is_kept_for_blame() -> None:
 
 def test_the_first_of_the_last_bad_programs() -> None:
     path: Any = [SimpleNamespace(program=one) for one in ("bad", "good", "bad", "bad")]
-    assert _first_of_the_last(path, lambda one: one == "bad") == 2
-    assert _first_of_the_last(path[:2], lambda one: one == "bad") is None
-    assert _first_of_the_last(path[:1], lambda one: one == "bad") == 0
+
+    def is_bad(program: Any) -> bool:
+        return bool(program == "bad")
+
+    assert _first_of_the_last(path, is_bad) == 2
+    assert _first_of_the_last(path[:2], is_bad) is None
+    assert _first_of_the_last(path[:1], is_bad) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import torch
 from tests.passes.programs import core, exported, outputs
@@ -15,6 +16,9 @@ from exirkit.passes.to_aten.own_results import with_own_results
 
 class Exchange(nn.Module):
     """Exchanges two buffers, the second written first."""
+
+    a: torch.Tensor
+    b: torch.Tensor
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +39,7 @@ def test_exchanged_buffers_are_traced_again() -> None:
     assert {spec.target for spec in made.graph_signature.output_specs} == {"a", "b", None}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        after = made.module()
+        after: Any = made.module()
         assert torch.equal(after(torch.zeros(1)), torch.ones(1))
     assert (float(after.a), float(after.b)) == (1.0, 0.0)
 
