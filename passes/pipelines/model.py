@@ -173,6 +173,7 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
         ),
         "search": Setting(0, "how many rewrites are tried for sequences, from `ExecutorchBackendConfig.search`"),
         "searches": Setting(False, "`ExecutorchBackendConfig.search` is not 0"),
+        "keep-layouts": Setting(False, "rewrites that would give a result another dim order are left out"),
         "remove-view-copy": Setting(True, "`ExecutorchBackendConfig.remove_view_copy`"),
         "ignore-missing-out-variants": Setting(False, "`ToOutVarPass.ignore_to_out_var_failure`"),
         "out-variant-overrides": Setting(MappingProxyType({}), "out variants by the names of operators"),

@@ -61,6 +61,7 @@ class RewriteOptions:
         is_strict: A result of another dtype or shape is an error; otherwise the rewrite is undone and noted.
         on_application: Called after every application.
         interface: Rules about inputs and outputs may change what the program takes and gives.
+        keeps_layouts: A result of another dim order is not taken, whatever the contract of a rule leaves open.
     """
 
     strategy: str = "fixpoint"
@@ -75,6 +76,7 @@ class RewriteOptions:
     is_strict: bool = False
     on_application: Callable[[Application], None] | None = None
     interface: bool = False
+    keeps_layouts: bool = False
 
 
 class _NothingAppliedError(Exception):
@@ -231,7 +233,7 @@ class _Run:
         self.graph = editor.path if isinstance(editor, SubgraphEditor) else ""
         self.first = len(report.journal)
         self.history: RewriteHistory | None = None
-        self.application = RuleApplication(editor, self.facts, calls)
+        self.application = RuleApplication(editor, self.facts, calls, keeps_layouts=options.keeps_layouts)
         self.kinds = engine.kinds
         if not options.interface or self.graph or is_module_program(editor.program):
             self.kinds -= set(INTERFACE)
