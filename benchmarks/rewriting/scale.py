@@ -1,4 +1,4 @@
-"""Large programs and many rules: what the index of patterns costs to build, and what a node costs to look at.
+"""Large programs and many rules: what the index of patterns costs to build, and what visiting a node costs.
 
 Usage: python -m benchmarks.rewriting.scale [--sizes N ...] [--rules N ...]
 
