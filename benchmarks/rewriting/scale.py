@@ -15,6 +15,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice, product
 from typing import TypeVar
 
@@ -26,7 +27,7 @@ from benchmarks.rewriting.engines import fresh_copy
 from benchmarks.rewriting.graphs import plant
 from benchmarks.rewriting.rules import ABOVE, BELOW, UNARY, FusionRule, Term, book_text, family
 from exirkit.ir import GraphEditor
-from exirkit.patterns import RuleEngine, parse_book
+from exirkit.patterns import LoadedBook, RuleEngine, parse_book
 
 SEED = 20261121
 T = TypeVar("T")
@@ -42,8 +43,9 @@ def main() -> int:
     torch.set_num_threads(1)
     table = Table("rules", "read, s", "index, s", "nodes", "no sites, us a node", "sites", "us a site")
     for count in options.rules:
-        book, read = timed(lambda count=count: parse_book(book_text(tuple(islice(many(), count)))).require_valid())
-        engine, index = timed(lambda book=book: RuleEngine(book.rules))
+        rules = tuple(islice(many(), count))
+        book, read = timed(partial(_read, rules))
+        engine, index = timed(partial(RuleEngine, book.rules))
         # What is made on first use is not what a node costs.
         rewritten(engine, 300, 0.3)
         for size in options.sizes:
@@ -56,6 +58,10 @@ def main() -> int:
             print(f"{count} rules, {size} nodes: {looking:.2f} s, {taken:.2f} s", file=sys.stderr, flush=True)
     Console(width=100).print(table)
     return 0
+
+
+def _read(rules: tuple[FusionRule, ...]) -> LoadedBook:
+    return parse_book(book_text(rules)).require_valid()
 
 
 def timed(action: Callable[[], T]) -> tuple[T, float]:
