@@ -69,6 +69,32 @@ def test_bodies_that_return_their_inputs_are_traced_again() -> None:
         assert all(map(torch.equal, outputs(made, *inputs), wanted))
 
 
+_LOOP = """program(1)
+
+def forward(a: "f32[2]", n: "i64[]"):
+    def goes(p, i, q):
+        g = aten.lt.Scalar(i, 3)
+        return g
+
+    def turn(u, j, v):
+        w = aten.add.Tensor(u, v)
+        k = aten.add.Scalar(j, 1)
+        return w, k
+
+    b = aten.view.default(a, [2])
+    r, t = while_loop(goes, turn, [a, n], [b])
+    return r
+
+run("forward", a=dyadic(1), n=numbers([0]))
+"""
+
+
+def test_loops_whose_operands_share_memory_are_traced_again() -> None:
+    made = DecomposeWholeGraph()(build(parse_program(_LOOP))["forward"]).exported_program
+    (found,) = outputs(made, torch.tensor([1.0, 2.0]), torch.tensor(0))
+    assert torch.equal(found, torch.tensor([4.0, 8.0]))
+
+
 def test_other_programs_stay_as_they_are() -> None:
     program = exported(nn.Linear(2, 2), torch.zeros(1, 2))
     assert with_own_results(program) is program
