@@ -72,6 +72,9 @@ from .delegate.partitioning.model import TakingRule as TakingRule
 from .delegate.partitioning.model import parse_partitioning as parse_partitioning
 from .delegate.partitioning.model import partitioning_schema as partitioning_schema
 from .delegate.partitioning.model import partitioning_schema_text as partitioning_schema_text
+from .delegate.worthwhile import LEFT_OUTSIDE as LEFT_OUTSIDE
+from .delegate.worthwhile import LeftOutside as LeftOutside
+from .delegate.worthwhile import WorthwhilePartitioner as WorthwhilePartitioner
 from .export_pass.export_pass import ExportPass as ExportPass
 from .export_pass.values import PROTECTED_KEYS as PROTECTED_KEYS
 from .export_pass.values import NodeMetadata as NodeMetadata

@@ -63,7 +63,7 @@ from .functions.graph import GraphFacts
 from .functions.ranges import Range, widest
 from .functions.registered import BuilderTools, builder, predicate
 from .functions.words import language_words
-from .matching.compiled_rule import CompiledRule
+from .matching.compiled_rule import CompiledRule, chosen_by_cost
 from .matching.standalone_patterns import PatternMatch, StandalonePattern, compile_pattern
 from .matching.state import FailureTrace
 from .operators.arguments import normalized_arguments
@@ -270,6 +270,7 @@ __all__ = [
     "check_books",
     "check_propagation",
     "check_rule",
+    "chosen_by_cost",
     "compile_condition",
     "compile_pattern",
     "defined_beside",

@@ -21,6 +21,7 @@ from .config import CampaignConfig
 from .engine import engine_text
 from .execution.isolation import run_isolated
 from .execution.pool import ProcessPool
+from .execution.scale_out import ClusterLostError
 from .execution.work import RESULTS, analyse_failure, run_batch
 from .results import BAD_VERDICTS, Analysis, Result
 from .store import Store
@@ -207,7 +208,11 @@ class _Session:
                 return
             finished, _ = wait(pending, timeout=_TICK_SECONDS, return_when=FIRST_COMPLETED)
             for future in finished:
-                self._store.add_analysis(self._campaign, _analysis(future, *pending.pop(future)))
+                failure = pending.pop(future)
+                if isinstance(future.exception(), ClusterLostError):
+                    # The next session does it.
+                    continue
+                self._store.add_analysis(self._campaign, _analysis(future, *failure))
                 self.progress.analyses = (self.progress.analyses[0] + 1, len(chosen))
             self.tell()
 
@@ -245,6 +250,8 @@ class _Session:
             # Some pools do not survive the death of one process; children of threads of our own are slow, but do.
             self._is_pool_broken = True
             self._note(f"the pool of workers is broken, going on without it: {error}")
+            # The workers may have been those of a cluster; now they are processes of this machine.
+            self._workers = min(self._workers, os.cpu_count() or 1)
             self._executor = stack.enter_context(ThreadPoolExecutor(self._workers))
             self._submit(task, stack)
             return
@@ -255,6 +262,11 @@ class _Session:
             text = future.result()
         except DiagnosticError:
             raise
+        except ClusterLostError as error:
+            # Not a fault of these seeds, so that it is not one of their attempts.
+            self._note(f"seeds {_span(task.seeds)}: {error}")
+            self._submit(task, stack)
+            return
         # Whatever it is: with every executor, the death of a worker has another name.
         except Exception as error:
             self._note(f"seeds {_span(task.seeds)}: {type(error).__name__}: {error}")

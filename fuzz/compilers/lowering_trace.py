@@ -38,11 +38,12 @@ class Snapshot:
 
 @dataclass
 class _Run:
-    """One run of a pipeline."""
+    """One run of a pipeline; what it had done when it started again in another way is given up."""
 
     pipeline: str
     source: ExportedProgram
     steps: dict[int, Snapshot] = field(default_factory=dict)
+    given_up: dict[int, Snapshot] = field(default_factory=dict)
     result: ExportedProgram | None = None
 
 
@@ -168,11 +169,12 @@ class LoweringTrace:
             return self._told[method]
         return [] if lowered is None else self._path(method, lowered)
 
-    def path_so_far(self, exported: Mapping[str, ExportedProgram]) -> list[Snapshot]:
+    def path_so_far(self, exported: Mapping[str, ExportedProgram], *, is_given_up: bool = False) -> list[Snapshot]:
         """Return the snapshots on the way to the place where the compiler raised.
 
         Args:
             exported: What the compiler was given, by method. They say whose snapshots these are.
+            is_given_up: Return the way that the last run gave up for another one, if it did; nothing otherwise.
         """
         if self._told:
             return max(self._told.values(), key=len)
@@ -185,6 +187,9 @@ class LoweringTrace:
         if method is None:
             return []
         path = self._path(method, at)
+        if is_given_up:
+            steps = sorted(last.given_up.items()) if last.result is None else []
+            return [*path, *(_of_method(one, method) for _, one in steps)] if steps else []
         return (
             path
             if last.result is not None
@@ -212,7 +217,10 @@ class LoweringTrace:
 
     def _forget(self, run: int, position: int) -> None:
         steps = self._runs[run].steps
-        for one in [one for one in steps if one > position]:
+        later = [one for one in steps if one > position]
+        if later:
+            self._runs[run].given_up = dict(steps)
+        for one in later:
             del steps[one]
 
     def _note_rules(self, edit: ApplyRules, reports: Sequence[RewriteReport]) -> None:

@@ -12,7 +12,7 @@ import torch
 from exirkit.fuzz.programs import Contents, Method, Program, Ref, names_in
 from exirkit.ir import Diagnostic, UsageError
 
-from .acts import layouts, numbers, sizes
+from .acts import bounds, chains, factors, layouts, nearly_equal, numbers, sizes
 from .choices import Choices, SeededChoices
 from .method.building import Building
 from .method.finishing import outputs_of, runs_of, trimmed_steps, use_remaining
@@ -235,7 +235,7 @@ def _acts(scope: Scope, writes: Writes | None) -> list[Callable[[], None]]:
         partial(quantizing.SCHEMES[name], scope) for name in QUANTIZATION if building.requests(f"quantized_{name}")
     ]
     if building.requests("rule_pattern"):
-        acts += [partial(insert_shipped_rule, scope)] * scope.choices.integer(1, 3)
+        acts += [partial(insert_shipped_rule, scope)] * scope.choices.integer(2, 3)
     if building.requests("two_writes") and writes is not None:
         acts.append(writes.write_early)
     return scope.choices.shuffled(acts)
@@ -263,6 +263,11 @@ _SINGLE_ACTS: Mapping[str, Callable[[Scope], None]] = {
     "stepped_size": sizes.stepped_size,
     "empty_views": sizes.empty_views,
     "relaid_unit_dims": layouts.relaid_unit_dims,
+    "numbered_calls": chains.numbered_calls,
+    "converted_again": chains.converted_again,
+    "nearly_equal_stored": nearly_equal.nearly_equal_stored,
+    "bounded_arithmetic": bounds.bounded_arithmetic,
+    "layer_with_factors": factors.layer_with_factors,
     **REPLACED,
 }
 

@@ -64,7 +64,7 @@ _SURPLUS: Mapping[str, float] = {
 }
 """How many times the floor is wished for: other requests undo some features, and of others not all is counted."""
 
-CONTROL_FLOW: Mapping[str, float] = {"cond": 0.15, "map": 0.06, "scan": 0.04, "while_loop": 0.04}
+CONTROL_FLOW: Mapping[str, float] = {"cond": 0.13, "map": 0.06, "scan": 0.08, "while_loop": 0.1}
 """Features of programs that have control flow, and shares likewise."""
 
 QUANTIZATION: Mapping[str, float] = {
@@ -106,13 +106,20 @@ MISTAKEN: Mapping[str, float] = {
     "empty_views": 0.06,
     "relaid_unit_dims": 0.05,
     "odd_state": 0.05,
+    "numbered_calls": 0.07,
+    "converted_again": 0.05,
+    "nearly_equal_stored": 0.06,
+    "bounded_arithmetic": 0.06,
+    "layer_with_factors": 0.05,
 }
 """What compilers take for something else, and shares likewise: dims counted from the end, calls of a pattern far apart,
 numbers that compare equal, functions that undo each other but for some elements, sizes that do not grow with their
-symbols, tensors without elements, layouts of sizes of one, and state without elements or dims."""
+symbols, tensors without elements, layouts of sizes of one, state without elements or dims, chains of limits, factors
+and conversions, stored tensors that differ in one element, limits that follow from calls, and layers whose weights can
+take up what is around them."""
 
 # Programs with control flow take twice the time of others.
-_RARITY = 0.2
+_RARITY = 0.4
 
 
 @dataclass(frozen=True)

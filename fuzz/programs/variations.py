@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -46,9 +47,21 @@ def varied(program: ExportedProgram, seed: int) -> ExportedProgram:
     # Behind the others, whose choices do not depend on these.
     for change in (_write_views, _reshape_in_place, _write_what_is_shown):
         change(changed, draw)
+    _name_outputs(changed)
     graph.lint()
     changed.graph_module.recompile()
     return changed
+
+
+def _name_outputs(program: ExportedProgram) -> None:
+    """Let the signature name what the graph returns: another view of a value may stand there now."""
+    signature = program.graph_signature
+    returned: Any = program.graph.output_node().args[0]
+    specs = [
+        replace(spec, arg=replace(spec.arg, name=value.name)) if isinstance(value, Node) else spec
+        for spec, value in zip(signature.output_specs, returned, strict=True)
+    ]
+    program._graph_signature = ExportGraphSignature(list(signature.input_specs), specs)
 
 
 # Aliases

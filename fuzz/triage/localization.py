@@ -282,10 +282,18 @@ def _culprit_among_passes(examination: Examination, failure: Failure) -> Culprit
         lowering = examination.compiler.lower(examination.exported, trace)
         paths = {method: trace.path_to(method, lowering.planned.get(method)) for method in methods}
     except Exception:  # whatever the chain raises is what is localized here
+        # What sends the chain another way is to blame for what it meets there.
+        path = trace.path_so_far(examination.exported, is_given_up=True)
+        at = _first_that_cannot_run(path, _run_of(examination, path[0].method)) if path else None
+        if at is not None:
+            return _within_pass(path, at, path[at].method, _has_false_metadata)
         path = trace.path_so_far(examination.exported)
         paths = {path[0].method: path} if path and path[0].method in methods else {}
     for method, path in paths.items():
-        found = _first_bad(path, _is_wrong_like(examination, method, failure))
+        is_bad = _is_wrong_like(examination, method, failure)
+        # Layouts are promised late: those of a program that is not so far may be anything.
+        is_late = failure.symptom == _LAYOUT
+        found = _first_of_the_last(path, is_bad) if is_late else _first_bad(path, is_bad)
         if failure.oracle == "lowering":
             # What torch.export has made is not what the chain raises because of.
             found = None if found is not None and path[found].stage == "export" else found
@@ -301,15 +309,23 @@ def _culprit_among_passes(examination: Examination, failure: Failure) -> Culprit
     return None
 
 
+_LAYOUT = "metadata layout"
+
+
 def _first_that_cannot_run(path: Sequence[Snapshot], runs: Callable[[ExportedProgram], bool]) -> int | None:
     """Return the first of the last snapshots that torch does not run, if it runs what was there before them.
 
     A later stage may only be the first one with a check that sees why.
     """
+    return _first_of_the_last(path, lambda program: not runs(program)) or None
+
+
+def _first_of_the_last(path: Sequence[Snapshot], is_bad: _IsBad) -> int | None:
+    """Return the first of the bad snapshots that no good one follows."""
     first = len(path)
-    while first and not runs(path[first - 1].program):
+    while first and is_bad(path[first - 1].program):
         first -= 1
-    return first if 0 < first < len(path) else None
+    return first if first < len(path) else None
 
 
 def _run_of(examination: Examination, method: str) -> Callable[[ExportedProgram], bool]:
@@ -343,7 +359,7 @@ def _is_wrong_like(examination: Examination, method: str, failure: Failure) -> _
     one_method = _of_method(examination, method)
     if failure.oracle == "output-layout":
         return _has_other_layouts(one_method, method)
-    is_about_layout = failure.symptom == "metadata layout"
+    is_about_layout = failure.symptom == _LAYOUT
     cannot_run = failure.symptom.startswith("raised graph cannot be run")
 
     def is_bad(program: ExportedProgram) -> bool:

@@ -119,6 +119,8 @@ class ExecutorchBackendConfig:
             more calls than it replaces.
         arena_limit: Most bytes that planned memory may take in a method; what gains time costs memory only up to here.
             None: at level 2, for speed, at most twice what level 1 takes.
+        search: At level 2, how many rewrites may be tried in each method to find sequences of them that gain more than
+            the best one at each node; 0: none.
         target: Description of the target, or the name of a shipped one or of a file. Calls that its kernels do not
             take are an error; `any`, or None, is a target of which nothing is known, for runtimes with other kernels.
     """
@@ -145,4 +147,5 @@ class ExecutorchBackendConfig:
     optimization_level: int = 1
     optimize_for: Literal["speed", "size"] = "speed"
     arena_limit: int | None = None
+    search: int = 0
     target: Target | str | Path | None = "official_host"

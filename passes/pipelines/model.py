@@ -175,6 +175,9 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
             True,
             "such rules may make more calls than they replace; not if `ExecutorchBackendConfig.optimize_for` is `size`",
         ),
+        "search": Setting(0, "how many rewrites are tried for sequences, from `ExecutorchBackendConfig.search`"),
+        "searches": Setting(False, "`ExecutorchBackendConfig.search` is not 0"),
+        "keep-layouts": Setting(False, "rewrites that would give a result another dim order are left out"),
         "remove-view-copy": Setting(True, "`ExecutorchBackendConfig.remove_view_copy`"),
         "ignore-missing-out-variants": Setting(False, "`ToOutVarPass.ignore_to_out_var_failure`"),
         "out-variant-overrides": Setting(MappingProxyType({}), "out variants by the names of operators"),
@@ -229,6 +232,7 @@ _KINDS = ("pass", "rules", "check", "repeat", "group")
 _BELONGS = {
     "options": ("pass",),
     "limit": ("rules",),
+    "weighed": ("rules",),
     "only": ("rules",),
     "bound": ("repeat",),
     "stages": ("group",),
@@ -261,6 +265,7 @@ class Stage(Strict):
         pass_: Name of a registered pass.
         options: Options of the pass; `{setting: NAME}` stands for the value of a setting.
         rules: A rule book or several, all of whose rules are applied together: files beside the pipeline, or names.
+        weighed: More books, whose rules are applied only where they gain by the description of the target.
         limit: Most applications of rules.
         only: `exact`: leave out rules whose contract allows results to differ; or the ids of the rules to take.
         check: Name of a check, whose findings end the run.
@@ -282,6 +287,7 @@ class Stage(Strict):
     pass_: KebabName | None = Field(default=None, alias="pass")
     options: dict[str, Any] = {}
     rules: tuple[Annotated[str, Field(min_length=1)], ...] | None = None
+    weighed: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     limit: int | None = Field(default=None, ge=0)
     only: Literal["exact"] | Annotated[tuple[RuleId, ...], Field(min_length=1)] | None = None
     check: KebabName | None = None
@@ -305,7 +311,7 @@ class Stage(Strict):
         """One book, invariant or stage may stand without brackets."""
         if not isinstance(given, dict):
             return given
-        listed = ("rules", "requires", "ensures", "invalidates", "after", "before")
+        listed = ("rules", "weighed", "requires", "ensures", "invalidates", "after", "before")
         return {key: [value] if key in listed and isinstance(value, str) else value for key, value in given.items()}
 
     @model_validator(mode="after")

@@ -343,6 +343,8 @@ def built_pass(one: ResolvedStage, settings: Mapping[str, Any], source: YamlSour
             room=settings["scratch-room"],
             estimates=settings["known-estimates"],
             adds_calls=settings["adds-calls"],
+            search=settings["search"],
+            keeps_layouts=settings["keep-layouts"],
         )
         return ApplyRules(one.engine, options)
     assert one.registered is not None, "a valid pipeline"

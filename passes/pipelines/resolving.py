@@ -36,6 +36,7 @@ from exirkit.patterns import (
     LoadedBook,
     RuleEngine,
     backend_books,
+    chosen_by_cost,
     is_shipped,
     load_book,
     shipped_books,
@@ -202,9 +203,16 @@ class Resolver:
             self.found += [one.model_copy(update={"notes": (*one.notes, note)}) for one in findings]
 
     def _rules(self, stage: Stage, path: YamlPath) -> tuple[CompiledRule, ...]:
+        rules = self._rules_of(stage.rules or (), (*path, "rules"))
+        rules += map(chosen_by_cost, self._rules_of(stage.weighed, (*path, "weighed")))
+        if isinstance(stage.only, tuple):
+            return self._chosen(rules, stage.only, (*path, "only"))
+        return tuple(one for one in rules if stage.only is None or one.rule.equiv.is_exact)
+
+    def _rules_of(self, books: Sequence[str], path: YamlPath) -> list[CompiledRule]:
         rules: list[CompiledRule] = []
-        for at, name in enumerate(stage.rules or ()):
-            place = (*path, "rules", at)
+        for at, name in enumerate(books):
+            place = (*path, at)
             try:
                 rules += self._book(name).require_valid().rules
             except UsageError as error:
@@ -217,9 +225,7 @@ class Resolver:
                 known = [*shipped_books(), *backend_books(), *find_plugins(BOOK_PLUGINS)]
                 hint = did_you_mean(name, known)
                 self._complain("EK472", place, f"the rule book {name!r} cannot be read: {what}", name, hint=hint)
-        if isinstance(stage.only, tuple):
-            return self._chosen(rules, stage.only, (*path, "only"))
-        return tuple(one for one in rules if stage.only is None or one.rule.equiv.is_exact)
+        return rules
 
     def _chosen(
         self, rules: Iterable[CompiledRule], names: tuple[str, ...], path: YamlPath

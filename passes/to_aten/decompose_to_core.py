@@ -55,6 +55,7 @@ from exirkit.passes.to_executorch.propagate_specs import all_editors
 from exirkit.passes.user_passes.base import ExportedProgramPassBase, ExportedProgramPassResult
 
 from .decompositions import further_decompositions
+from .own_results import with_own_results
 
 
 class GenerateDebugHandles(Pass):
@@ -697,6 +698,7 @@ class DecomposeWholeGraph(ExportedProgramPassBase):
             # torch finds tensors that hang on the module, and forgets where it has put them.
             exported_program = copy_program(exported_program)
             LiftConstants().run(GraphEditor(exported_program))
+        exported_program = with_own_results(exported_program)
         table: dict[Any, Callable[..., Any]] = default_decompositions()
         table.update(beyond_core())
         whole = {node.target for node in exported_program.graph.nodes if is_kept_whole(node)}

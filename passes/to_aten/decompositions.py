@@ -468,6 +468,23 @@ def diagonal_scatter(x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim
     return placed
 
 
+def select_scatter(x: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
+    """`aten.select_scatter`: other elements at one place of a dim, in the layout of the tensor around them.
+
+    The tensor stands in front of the elements, of which copies for views make row-major ones: a choice has the layout
+    of what it is offered first.
+
+    Args:
+        x: The tensor.
+        src: The elements.
+        dim: The dim, which they lack.
+        index: The place.
+    """
+    size = x.shape[dim]
+    places = torch.arange(size, device=x.device).view([-1 if one == dim % x.dim() else 1 for one in range(x.dim())])
+    return torch.where(places != (index + size if index < 0 else index), x, src.unsqueeze(dim).to(x.dtype))
+
+
 def stable_sort(x: Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:
     """`aten.sort.stable` as the core operator, which `legalize-sorts` makes stable for every runtime."""
     del stable
@@ -583,6 +600,7 @@ _BY_OPERATOR: Mapping[Any, Callable[..., Any]] = {
     aten._scaled_dot_product_flash_attention_for_cpu_backward.default: attention_backward,
     aten.empty_permuted.default: empty_permuted,
     aten.diagonal_scatter.default: diagonal_scatter,
+    aten.select_scatter.default: select_scatter,
     aten.sort.stable: stable_sort,
     aten.searchsorted.Tensor: places_among,
     aten.bucketize.Tensor: bucket_of,

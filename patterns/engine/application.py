@@ -432,12 +432,21 @@ class RuleApplication:
         editor: Editor of the program.
         facts: What is known of it.
         calls: One call of each target in its graph; found here when absent.
+        keeps_layouts: Results of another dim order are not taken.
     """
 
-    def __init__(self, editor: GraphEditor, facts: ProgramFacts, calls: Collection[Node] | None = None) -> None:
+    def __init__(
+        self,
+        editor: GraphEditor,
+        facts: ProgramFacts,
+        calls: Collection[Node] | None = None,
+        *,
+        keeps_layouts: bool = False,
+    ) -> None:
         self.editor = editor
         self.facts = facts
         calls = calls_by_target(editor.graph) if calls is None else calls
+        self._keeps_layouts = keeps_layouts
         self._wrap, self.is_edge = dialect_of(calls)
         self._is_functional = not any(map(writes, calls))
         self._mutated = _mutated_inputs(editor)
@@ -709,8 +718,15 @@ class RuleApplication:
             raise RejectedError(f"the result would have sizes {shapes}", is_fault=same is False)
         if rule.rule.equiv.strides and compare("==", list(old.stride()), list(value.stride())) is not True:
             raise RejectedError("the result would have another layout", is_fault=_is_dense(value))
+        if self._keeps_layouts and _dim_order(old) != _dim_order(value):
+            # Values behind it would lie otherwise too, down to what the program returns.
+            raise RejectedError("the result would have another dim order")
         if new.op == "placeholder" and new in self._mutated and any(user.op == "output" for user in root.users):
             raise RejectedError("the program writes to the value that would be returned")
+
+
+def _dim_order(value: torch.Tensor) -> list[int]:
+    return dim_order_from_stride(value.stride(), value.shape)
 
 
 def _is_dense(value: torch.Tensor) -> bool:

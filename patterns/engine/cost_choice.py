@@ -22,7 +22,7 @@ from exirkit.patterns.operators.table import name_of
 from exirkit.patterns.operators.targets import Target
 
 # Descriptions are measured: a smaller share of the time that calls take is not certain to be gained.
-_LEAST_SHARE = 0.05
+LEAST_SHARE = 0.05
 
 Room = Callable[[Node], float]
 """Bytes of memory that the results of a rewrite may take at a node at once."""
@@ -115,15 +115,28 @@ class CostChoice:
             self._known[key] = self._tried(rule, state, tuning)
         return self._known[key]
 
+    def costs_of(self, state: State) -> dict[Node, float]:
+        """Return what the calls of a match cost."""
+        return {one: self.target.cost_of(one) for one in state.nodes}
+
+    def change(self, before: Mapping[Node, float], done: Applied) -> tuple[float, float]:
+        """Return what a rewrite has saved of the calls of its match, and what the calls that it has made cost."""
+        saved = sum(cost for one, cost in before.items() if one._erased)
+        return saved, sum(map(self.target.cost_of, done.made))
+
+    def fits(self, estimate: Estimate, node: Node) -> bool:
+        """Whether there is memory at a node, and space in the file, for what a rewrite makes."""
+        room = math.inf if self.room is None else self.room(node)
+        return estimate.scratch <= room and (self.adds_calls or estimate.more_calls <= 0)
+
     def _tried(self, rule: CompiledRule, state: State, tuning: Mapping[str, Any]) -> Estimate | str:
-        before = {one: self.target.cost_of(one) for one in state.nodes}
+        before = self.costs_of(state)
 
         def judge(done: Applied) -> None:
-            saved = sum(cost for one, cost in before.items() if one._erased)
-            spent = sum(map(self.target.cost_of, done.made))
+            saved, spent = self.change(before, done)
             # A kernel that is missing costs more than anything; one that is missing on both sides decides nothing.
             gained = -math.inf if math.isnan(saved - spent) else saved - spent
-            if 0 < gained < _LEAST_SHARE * saved:
+            if 0 < gained < LEAST_SHARE * saved:
                 gained = 0.0
             more_calls = sum(map(_is_call, done.made)) - sum(_is_call(one) for one in before if one._erased)
             raise _Measured(Estimate(gained, _scratch(done.made), more_calls))

@@ -36,6 +36,7 @@ from exirkit.patterns.syntax.value_roots import INTERFACE
 
 from .cost_choice import Choice, CostChoice, Estimates, Room
 from .program_facts import ProgramFacts
+from .region_search import Course, RegionSearch, frontier, read_by
 
 _LONGEST_CYCLE = 12
 _INTERFACE_STAYS = "it changes what the program takes or gives, which only `ChangeInterface` does"
@@ -55,9 +56,12 @@ class RewriteOptions:
         room: Bytes that a rewrite chosen by cost may need at a node; no limit when absent.
         estimates: What rewrites were found to gain, to be kept between runs on one program and for one target.
         adds_calls: A rewrite chosen by cost may make more calls than it replaces, which take space in the file.
+        search: How many rewrites may be tried in each graph to find sequences of rewrites chosen by cost, see
+            `RegionSearch`; with none the one that gains most at a node is made.
         is_strict: A result of another dtype or shape is an error; otherwise the rewrite is undone and noted.
         on_application: Called after every application.
         interface: Rules about inputs and outputs may change what the program takes and gives.
+        keeps_layouts: A result of another dim order is not taken, whatever the contract of a rule leaves open.
     """
 
     strategy: str = "fixpoint"
@@ -68,9 +72,11 @@ class RewriteOptions:
     room: Room | None = None
     estimates: Estimates | None = None
     adds_calls: bool = True
+    search: int = 0
     is_strict: bool = False
     on_application: Callable[[Application], None] | None = None
     interface: bool = False
+    keeps_layouts: bool = False
 
 
 class _NothingAppliedError(Exception):
@@ -227,7 +233,7 @@ class _Run:
         self.graph = editor.path if isinstance(editor, SubgraphEditor) else ""
         self.first = len(report.journal)
         self.history: RewriteHistory | None = None
-        self.application = RuleApplication(editor, self.facts, calls)
+        self.application = RuleApplication(editor, self.facts, calls, keeps_layouts=options.keeps_layouts)
         self.kinds = engine.kinds
         if not options.interface or self.graph or is_module_program(editor.program):
             self.kinds -= set(INTERFACE)
@@ -241,6 +247,9 @@ class _Run:
             self.costs = CostChoice(
                 self.application, options.target, options.room, options.estimates, adds_calls=options.adds_calls
             )
+        self.search = None
+        if self.costs is not None and options.search:
+            self.search = RegionSearch(self.application, self.costs, self._rules_at, self._dirty, options.search)
         # How many applications that do not shrink the program lie behind a node, and the last of them.
         self.generation: dict[Node, int] = {}
         self.author: dict[Node, tuple[str, Node | None]] = {}
@@ -336,9 +345,38 @@ class _Run:
         return changed
 
     def _try_cheapest(self, rules: Sequence[CompiledRule], node: Node) -> dict[Node, int] | None:
-        """Apply the rule that gains most at a node, if one gains anything."""
-        choice = None if self.costs is None else self.costs.best(rules, node)
+        """Apply the rule that gains most at a node, if one gains anything, or the best sequence around it."""
+        if self.costs is None:
+            return None
+        choice = self.costs.best(rules, node)
+        if self.search is not None and self.search.left > 0:
+            region = self.search.region(rules, node)
+            course = self.search.best(region)
+            if course.gained_ns > (0.0 if choice is None else choice.estimate.gained_ns):
+                return self._follow(course, region)
         return None if choice is None else self._try(choice.rule, node, choice)
+
+    def _follow(self, course: Course, region: Sequence[Node]) -> dict[Node, int] | None:
+        """Make the rewrites of a sequence; return the nodes to visit again."""
+        assert self.search is not None, "it has found the sequence"
+        changed: dict[Node, int] = {}
+        places = region
+        for step in course.steps:
+            choice = self.search.find(step, places)
+            dirty = None if choice is None else self._try(step.rule, places[step.place], choice)
+            if dirty is None or self.report.is_limited:
+                break
+            _join(changed, dirty)
+            places = frontier(dirty)
+        return changed or None
+
+    def _rules_at(self, node: Node) -> list[CompiledRule]:
+        """Return the rules that may match at a call, in their order."""
+        root = self._root_of(node)
+        if root is None or not is_wanted(node):
+            return []
+        ranks = self.engine.tree.candidates(node, root, self.application.composites)
+        return [rule for rank in ranks if (rule := self.engine.rules[rank]).id not in self.elsewhere]
 
     def _try(self, rule: CompiledRule, node: Node, choice: Choice | None = None) -> dict[Node, int] | None:
         """Apply a rule at a node if it matches; return the nodes that may match differently now.
@@ -360,7 +398,7 @@ class _Run:
             return None
         statistics.matched += 1
         # Values that a rewrite leaves behind are read before it, and so are their neighbours.
-        inputs = dict.fromkeys(source for matched in state.nodes for source in matched.all_input_nodes)
+        inputs = read_by(state)
         before = tuple(matched.name for matched in state.nodes)
         mark = None if self.history is None else self.history.mark()
         try:

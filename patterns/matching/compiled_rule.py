@@ -458,6 +458,11 @@ def given_names(pattern: Pattern, variables: Mapping[str, Any]) -> set[str]:
     return names
 
 
+def chosen_by_cost(rule: CompiledRule) -> CompiledRule:
+    """Return a rule that is applied only where that is cheaper on the target, whatever it says itself."""
+    return replace(rule, rule=rule.rule.model_copy(update={"choose": "cost"}))
+
+
 def guards_of(
     guards: Sequence[Guard], texts: Sequence[SourceText], scope: Scope, given: set[str]
 ) -> list[CompiledGuard]:

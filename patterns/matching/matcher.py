@@ -105,7 +105,9 @@ class PatternCompiler:
 
     def _finish(self, state: State) -> bool:
         for guard in self.guards:
-            if not guard.needs <= state.names.keys() and not self._holds(guard, state):
+            # What needs no name, such as `target.has(...)`, nothing that is bound has made anyone ask.
+            is_asked = guard.needs and guard.needs <= state.names.keys()
+            if not is_asked and not self._holds(guard, state):
                 return False
         return True
 

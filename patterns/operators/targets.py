@@ -283,6 +283,10 @@ class Target(Strict):
         name: Name of the target.
         doc: What it is, and on what it was measured.
         kernels: Costs by operator: `aten.linear.default`.
+        delegate_ns: Of a backend, what every call of a delegate costs beside the calls in it, in nanoseconds; `kernels`
+            are what its delegates compute.
+        shared_weight_ns: Of a backend, nanoseconds for each element of a weight that several delegates use: each has a
+            copy of its own, and caches do not hold them all.
         features: Other things that rules may ask for.
         registry: The operators that programs may call, with the conditions of their kernels; without, nothing is known
             of them and nothing is checked.
@@ -292,6 +296,8 @@ class Target(Strict):
     name: str
     doc: str | None = None
     kernels: dict[str, KernelCost] = Field(default_factory=dict)
+    delegate_ns: float | None = Field(default=None, ge=0)
+    shared_weight_ns: float = Field(default=0.0, ge=0)
     features: tuple[str, ...] = ()
     registry: Registry | None = None
 

@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from exirkit.passes import ProxyValue as ProxyValue
     from exirkit.passes import ToOutVarPass as ToOutVarPass
     from exirkit.passes import UnfuseOperators as UnfuseOperators
+    from exirkit.passes import WorthwhilePartitioner as WorthwhilePartitioner
     from exirkit.passes import exact as exact
     from exirkit.passes import format_delegated_graph as format_delegated_graph
     from exirkit.passes import (
@@ -174,6 +175,7 @@ _HOMES: dict[str, str] = {
     "ToOutVarPass": "passes",
     "UnfuseOperators": "passes",
     "UsageError": "ir",
+    "WorthwhilePartitioner": "passes",
     "bind_pattern_to_op": "patterns",
     "bisect_rewrites": "patterns",
     "builder": "patterns",

@@ -1,10 +1,16 @@
-"""Measure what each kernel of the runtime at hand costs, and write that as a target description.
+"""Measure what each kernel of a runtime costs, and write that as a target description.
 
 Usage: python -m tools.kernels.costs [--output FILE.yaml] [--rounds N] [--only OPERATOR ...]
+       python -m tools.kernels.costs --programs FOLDER [--only OPERATOR ...]
+       python -m tools.kernels.costs --traces FOLDER --name NAME [--doc TEXT] [--output FILE.yaml]
 
 Every kernel runs in small programs of several sizes; the runtime itself states how long each call took. The costs in
 the file are the ones that explain those times best: so much for a call, for an element, a multiplication, a run of
 memory. They are not exact and need not be: rules compare them with each other.
+
+The first form measures the runtime of the installed wheel. For another runtime or device, the second form writes the
+programs and a list of them; run each there, and bring back what took how long: `NAME.etdump` beside `NAME.pte`, a
+trace of one or more runs, or `times.yaml`, nanoseconds of the measured kernel by NAME. The third form reads these.
 """
 
 from __future__ import annotations
@@ -16,19 +22,22 @@ import sys
 import tempfile
 import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
+from pydantic import TypeAdapter
 from rich.console import Console
 from rich.progress import Progress
 
 import exirkit
+from exirkit.emit import open_trace
 from exirkit.ir import find_out_variant, underlying
 from exirkit.patterns import Target, Work, name_of, work_of
-from tools.kernels.experiments import Experiment, experiments
+from tools.kernels.experiments import Experiment, Function, experiments
 
 FEATURES = ("call_ns", "element_ns", "broadcast_ns", "dim_broadcast_ns", "mac_ns", "weight_ns", "run_ns")
 # Edge has copies of its own, which the runtime makes in the same way.
@@ -37,7 +46,15 @@ DIM_ORDER = {
     "dim_order_ops._clone_dim_order.default": "aten.clone.default",
     "dim_order_ops._empty_dim_order.default": "aten.empty.memory_format",
 }
+RESHAPE = {"call_ns": 0.0, "note": "memory planning lets it share the memory of its source"}
 UNMEASURED = {"call_ns": 1000.0, "element_ns": 5.0, "note": "not measured: costs of a plain loop are assumed"}
+
+
+LIST = "experiments.yaml"
+TIMES = "times.yaml"
+
+Times = dict[str, list[tuple[Work, float]]]
+"""Work of calls by operator, and the nanoseconds that each took."""
 
 
 def main() -> int:
@@ -45,25 +62,134 @@ def main() -> int:
     parser.add_argument("--output", type=Path, help="write the description to this file; standard output when absent")
     parser.add_argument("--rounds", type=int, default=9, help="calls of each program; the fastest counts")
     parser.add_argument("--only", nargs="*", default=[], help="measure these operators only")
+    parser.add_argument("--programs", type=Path, metavar="FOLDER", help="measure nothing; write the programs here")
+    parser.add_argument("--traces", type=Path, metavar="FOLDER", help="read what was measured with such programs")
+    parser.add_argument("--name", help="name of the target that the traces are of")
+    parser.add_argument("--ns-per-tick", type=float, default=1.0, help="nanoseconds of a unit of times in the traces")
+    parser.add_argument("--doc", help="what it is, and on what it was measured")
     options = parser.parse_args()
+    if options.traces and not options.name:
+        parser.error("--traces needs --name: descriptions have names")
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
-    chosen = [one for one in experiments() if not options.only or name_of(one.operator) in options.only]
-    times: dict[str, list[tuple[Work, float]]] = defaultdict(list)
+    if options.programs:
+        write_programs(options.programs, options.only)
+        return 0
+    if options.traces:
+        description = described(times_of_traces(options.traces, options.ns_per_tick), options.name, options.doc)
+    else:
+        description = host_description(measured_here(options.only, options.rounds), whole=not options.only)
+    text = "# Written by tools/kernels/costs.py from measurements.\n" + yaml.safe_dump(description, sort_keys=False)
+    if options.output:
+        options.output.write_text(text, encoding="utf-8")
+    else:
+        sys.stdout.write(text)
+    return 0
+
+
+def chosen(only: Sequence[str]) -> list[Experiment]:
+    """Return the experiments with some operators, or all."""
+    found = [one for one in experiments() if not only or name_of(one.operator) in only]
+    if missing := set(only) - {name_of(one.operator) for one in found}:
+        raise SystemExit(f"no experiment measures {', '.join(sorted(missing))}")
+    return found
+
+
+def measured_here(only: Sequence[str], rounds: int) -> Times:
+    """Measure the runtime of the installed wheel."""
+    times: Times = defaultdict(list)
     with Progress(console=Console(stderr=True)) as progress:
-        for one in progress.track(chosen, description="kernels"):
-            for name, work, nanoseconds in measure(one, options.rounds):
-                times[name].append((work, nanoseconds))
-    kernels: dict[str, dict[str, Any]] = {name: dict(UNMEASURED) for name in available()} if not options.only else {}
+        for one in progress.track(chosen(only), description="kernels"):
+            prepared = prepare(one)
+            times[prepared.operator].append((prepared.work, kernel_time(prepared, one.inputs, rounds)))
+    return times
+
+
+def write_programs(folder: Path, only: Sequence[str]) -> None:
+    """Write the program of each experiment, and a list of them with the work of the calls that are measured."""
+    folder.mkdir(parents=True, exist_ok=True)
+    entries: dict[str, Any] = {}
+    with Progress(console=Console(stderr=True)) as progress:
+        for index, one in enumerate(progress.track(chosen(only), description="programs")):
+            prepared = prepare(one)
+            name = f"{index:04}_{prepared.operator.replace('.', '_')}"
+            (folder / f"{name}.pte").write_bytes(prepared.program)
+            entries[name] = {"operator": prepared.operator, "work": asdict(prepared.work)}
+    (folder / LIST).write_text(yaml.safe_dump(entries, sort_keys=False), encoding="utf-8")
+
+
+def times_of_traces(folder: Path, ns_per_tick: float = 1.0) -> Times:
+    """Read what programs of `write_programs` took elsewhere; those without a trace or a time are left out, and named.
+
+    Args:
+        folder: Where the programs, their list, and traces or times are.
+        ns_per_tick: Nanoseconds of a unit of times in traces; `times.yaml` has nanoseconds.
+
+    Raises:
+        SystemExit: There is no list in the folder, or nothing was measured.
+    """
+    if not (folder / LIST).is_file():
+        raise SystemExit(f"{folder} has no {LIST}: `--programs FOLDER` writes it beside the programs")
+    entries = yaml.safe_load((folder / LIST).read_text(encoding="utf-8"))
+    stated = folder / TIMES
+    given = yaml.safe_load(stated.read_text(encoding="utf-8")) if stated.is_file() else {}
+    if unknown := sorted(set(given) - set(entries)):
+        raise SystemExit(f"{stated}: {LIST} does not list {', '.join(map(str, unknown))}")
+    times: Times = defaultdict(list)
+    missing = []
+    for name, entry in entries.items():
+        operator, work = entry["operator"], TypeAdapter(Work).validate_python(entry["work"])
+        trace = folder / f"{name}.etdump"
+        if name in given:
+            times[operator].append((work, float(given[name])))
+        elif trace.is_file():
+            times[operator].append((work, traced_time(trace, operator, ns_per_tick)))
+        else:
+            missing.append(name)
+    if not times:
+        raise SystemExit(f"{folder} has neither traces (NAME.etdump) nor a {TIMES} with times")
+    if missing:
+        print(f"not measured: {', '.join(missing)}", file=sys.stderr)
+    return times
+
+
+def traced_time(path: Path, operator: str, ns_per_tick: float = 1.0) -> float:
+    """Return the shortest time of the kernel of an operator in a trace, over its runs, in nanoseconds.
+
+    Args:
+        path: The trace.
+        operator: Name of the operator, `aten.add.Tensor`.
+        ns_per_tick: Nanoseconds of a unit of the clock of the runtime.
+    """
+    kernel = operator.split(".")[1]
+    ticks: dict[int, int] = defaultdict(int)
+    for index, run in enumerate(open_trace(path).run_data):
+        for one in (event.profile_event for event in run.events):
+            name = one.name or "" if one is not None else ""
+            if one is not None and name.removeprefix("native_call_").partition(".")[0] == kernel:
+                ticks[index] += one.end_time - one.start_time
+    if not ticks:
+        raise SystemExit(f"{path}: the runtime did not run {operator}")
+    return min(ticks.values()) * ns_per_tick
+
+
+def described(times: Times, name: str, doc: str | None) -> dict[str, Any]:
+    """Return the description of a target that was measured elsewhere: it has what was measured, and reshapes."""
+    kernels: dict[str, Any] = {operator: fitted(found) for operator, found in times.items()}
+    kernels["aten.view_copy.default"] = dict(RESHAPE)
+    _add_copies(kernels)
+    description = {"target": 1, "name": name, "doc": doc, "kernels": dict(sorted(kernels.items()))}
+    Target.model_validate(description)
+    return {key: value for key, value in description.items() if value is not None}
+
+
+def host_description(times: Times, *, whole: bool) -> dict[str, Any]:
+    """Return the description of the runtime of the wheel; with `whole`, what it has beyond what was measured, too."""
+    kernels: dict[str, dict[str, Any]] = {name: dict(UNMEASURED) for name in available()} if whole else {}
     kernels |= {name: fitted(found) for name, found in times.items()}
-    kernels["aten.view_copy.default"] = {
-        "call_ns": 0.0,
-        "note": "memory planning lets it share the memory of its source",
-    }
-    for name, other in DIM_ORDER.items():
-        if other in kernels:
-            kernels[name] = dict(kernels[other])
+    kernels["aten.view_copy.default"] = dict(RESHAPE)
+    _add_copies(kernels)
     description = {
         "target": 1,
         "name": "official_host",
@@ -73,26 +199,44 @@ def main() -> int:
         "kernels": dict(sorted(kernels.items())),
     }
     Target.model_validate(description)
-    text = "# Written by tools/kernels/costs.py from measurements.\n" + yaml.safe_dump(description, sort_keys=False)
-    if options.output:
-        options.output.write_text(text, encoding="utf-8")
-    else:
-        sys.stdout.write(text)
-    return 0
+    return description
 
 
-class _Called(torch.nn.Module):
-    def __init__(self, experiment: Experiment) -> None:
+def _add_copies(kernels: dict[str, Any]) -> None:
+    for name, other in DIM_ORDER.items():
+        if other in kernels:
+            kernels[name] = dict(kernels[other])
+
+
+class Called(torch.nn.Module):
+    """A function as a model."""
+
+    def __init__(self, function: Function) -> None:
         super().__init__()
-        self.function = experiment.function
+        self.function = function
 
     def forward(self, *inputs: torch.Tensor) -> Any:
         return self.function(*inputs)
 
 
-def measure(experiment: Experiment, rounds: int) -> Iterable[tuple[str, Work, float]]:
-    """Lower one experiment, run it, and return the work of the calls of its operator and the time they took."""
-    program = torch.export.export(_Called(experiment), experiment.inputs, strict=False)
+@dataclass(frozen=True)
+class Prepared:
+    """An experiment that is lowered.
+
+    Attributes:
+        operator: Name of the operator whose kernel is measured.
+        work: The work of its call.
+        program: Bytes of the program file.
+    """
+
+    operator: str
+    work: Work
+    program: bytes
+
+
+def prepare(experiment: Experiment) -> Prepared:
+    """Lower one experiment, as it is: nothing is optimized."""
+    program = torch.export.export(Called(experiment.function), experiment.inputs, strict=False)
     config = exirkit.EdgeCompileConfig(
         preserve_ops=[experiment.operator], _check_ir_validity=False, _skip_dim_order=True
     )
@@ -103,36 +247,26 @@ def measure(experiment: Experiment, rounds: int) -> Iterable[tuple[str, Work, fl
         if node.op == "call_function" and underlying(node.target) is experiment.operator
     ]
     executorch = exirkit.ExecutorchBackendConfig(remove_view_copy=False, target=None, optimization_level=0)
-    nanoseconds = kernel_times(edge.to_executorch(executorch).buffer, experiment, rounds)
+    name = name_of(experiment.operator)
     if len(calls) != 1:
-        raise SystemExit(f"{name_of(experiment.operator)}: {len(calls)} calls in its program")
+        raise SystemExit(f"{name}: {len(calls)} calls in its program")
     work = work_of(calls[0])
     if work is None:
-        raise SystemExit(f"{name_of(experiment.operator)}: its work is not known")
-    return [(name_of(experiment.operator), work, nanoseconds)]
+        raise SystemExit(f"{name}: its work is not known")
+    return Prepared(name, work, bytes(edge.to_executorch(executorch).buffer))
 
 
-def kernel_times(buffer: bytes, experiment: Experiment, rounds: int) -> float:
-    """Return the shortest time of the kernel of an experiment in nanoseconds, as the runtime measures it."""
-    from executorch.devtools import Inspector
+def kernel_time(prepared: Prepared, inputs: Sequence[torch.Tensor], rounds: int) -> float:
+    """Return the shortest time of the measured kernel in nanoseconds, as the runtime of the wheel states it."""
     from executorch.extension.pybindings.portable_lib import _load_for_executorch_from_buffer
 
-    module = _load_for_executorch_from_buffer(buffer, enable_etdump=True)
+    module = _load_for_executorch_from_buffer(prepared.program, enable_etdump=True)
     for _ in range(rounds):
-        module.forward(list(experiment.inputs))
-    kernel = experiment.operator._schema.name.partition("::")[2]
+        module.forward(list(inputs))
     with tempfile.TemporaryDirectory() as folder:
-        file = f"{folder}/trace.etdump"
-        module.write_etdump_result_to_file(file)
-        events = [event for block in Inspector(etdump_path=file).event_blocks for event in block.events]
-    found = [
-        min(event.perf_data.raw) * 1e6
-        for event in events
-        if event.perf_data is not None and event.name.removeprefix("native_call_").partition(".")[0] == kernel
-    ]
-    if not found:
-        raise SystemExit(f"{name_of(experiment.operator)}: the runtime did not run it")
-    return float(sum(found))
+        file = Path(folder) / "trace.etdump"
+        module.write_etdump_result_to_file(str(file))
+        return traced_time(file, prepared.operator)
 
 
 def fitted(times: Sequence[tuple[Work, float]]) -> dict[str, Any]:

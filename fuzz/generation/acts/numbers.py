@@ -10,9 +10,11 @@ from typing import Any
 import torch
 
 from exirkit.fuzz.generation.method.scope import Scope
-from exirkit.fuzz.generation.method.values import Fact, Value
+from exirkit.fuzz.generation.method.values import Value
 from exirkit.fuzz.generation.operators.catalogue import shipped_operators
 from exirkit.fuzz.programs import Contents
+
+from .loose import hide, loose_call, returned
 
 _PAIRS = (
     (0.0, -0.0),
@@ -46,8 +48,8 @@ def strange_numbers(scope: Scope) -> None:
     is_same = scope.choices.chance(0.4)
     for number in scope.choices.shuffled(scope.choices.pick(_PAIRS)):
         op = same if is_same else scope.choices.pick(takers)
-        _returned(scope, _divided(scope, _TAKERS[op](scope, op, value, number)))
-    _hide(scope, value)
+        returned(scope, _divided(scope, _TAKERS[op](scope, op, value, number)))
+    hide(scope, value)
 
 
 def _whole_numbers(scope: Scope) -> None:
@@ -55,42 +57,42 @@ def _whole_numbers(scope: Scope) -> None:
     for number in scope.choices.shuffled(scope.choices.pick(_WHOLE_PAIRS)):
         op = scope.choices.pick(("aten.add.Scalar", "aten.sub.Scalar", "aten.eq.Scalar", "aten.lt.Scalar"))
         dtype = torch.int64 if op in ("aten.add.Scalar", "aten.sub.Scalar") else torch.bool
-        _returned(scope, _loose(scope, op, (value, number), dtype, value.sizes))
-    _hide(scope, value)
+        returned(scope, loose_call(scope, op, (value, number), dtype, value.sizes))
+    hide(scope, value)
 
 
 def _divided(scope: Scope, value: Value) -> Value:
     if value.dtype == torch.bool or scope.choices.chance(0.2):
         return value
-    return _loose(scope, "aten.reciprocal.default", (value,), value.dtype, value.sizes)
+    return loose_call(scope, "aten.reciprocal.default", (value,), value.dtype, value.sizes)
 
 
 _Taker = Callable[[Scope, str, Value, float], Value]
 
 
 def _beside(scope: Scope, op: str, value: Value, number: float) -> Value:
-    return _loose(scope, op, (value, number), value.dtype, value.sizes)
+    return loose_call(scope, op, (value, number), value.dtype, value.sizes)
 
 
 def _in_front(scope: Scope, op: str, value: Value, number: float) -> Value:
-    return _loose(scope, op, (number, value), value.dtype, value.sizes)
+    return loose_call(scope, op, (number, value), value.dtype, value.sizes)
 
 
 def _compared(scope: Scope, op: str, value: Value, number: float) -> Value:
-    return _loose(scope, op, (value, number), torch.bool, value.sizes)
+    return loose_call(scope, op, (value, number), torch.bool, value.sizes)
 
 
 def _masked(scope: Scope, op: str, value: Value, number: float) -> Value:
-    mask = _loose(scope, "aten.gt.Scalar", (value, 0), torch.bool, value.sizes)
-    return _loose(scope, op, (value, mask, number), value.dtype, value.sizes)
+    mask = loose_call(scope, "aten.gt.Scalar", (value, 0), torch.bool, value.sizes)
+    return loose_call(scope, op, (value, mask, number), value.dtype, value.sizes)
 
 
 def _padded(scope: Scope, op: str, value: Value, number: float) -> Value:
-    return _loose(scope, op, (value, [1, 0], number), value.dtype, (len(_NUMBERS) + 1,))
+    return loose_call(scope, op, (value, [1, 0], number), value.dtype, (len(_NUMBERS) + 1,))
 
 
 def _full(scope: Scope, op: str, value: Value, number: float) -> Value:
-    return _loose(scope, op, ([2], number), torch.float32, (2,), (("dtype", torch.float32),))
+    return loose_call(scope, op, ([2], number), torch.float32, (2,), (("dtype", torch.float32),))
 
 
 _TAKERS: Mapping[str, _Taker] = {
@@ -130,10 +132,10 @@ def _undone_by_operand(scope: Scope, pair: tuple[str, str]) -> None:
         )
         for numbers in (_EDGES, _GREAT_AND_SMALL)
     )
-    made = _loose(scope, pair[0], (first, second), first.dtype, first.sizes)
-    _returned(scope, _loose(scope, pair[1], (made, second), first.dtype, first.sizes))
-    _hide(scope, first)
-    _hide(scope, second)
+    made = loose_call(scope, pair[0], (first, second), first.dtype, first.sizes)
+    returned(scope, loose_call(scope, pair[1], (made, second), first.dtype, first.sizes))
+    hide(scope, first)
+    hide(scope, second)
 
 
 def _undone(scope: Scope, chosen: tuple[_One, _One]) -> None:
@@ -147,14 +149,14 @@ def _undone(scope: Scope, chosen: tuple[_One, _One]) -> None:
     source = value = scope.new_input(torch.float32, (len(_EDGES),), contents)
     for op, more in chosen:
         if op == _CAST:
-            value = _loose(scope, op, (value,), more[0], value.sizes, (("dtype", more[0]),))
+            value = loose_call(scope, op, (value,), more[0], value.sizes, (("dtype", more[0]),))
         else:
-            value = _loose(scope, op, (value, *more), value.dtype, value.sizes)
+            value = loose_call(scope, op, (value, *more), value.dtype, value.sizes)
         if scope.choices.chance(0.1):
             # Who replaces both keeps the one that something else uses.
-            _returned(scope, value)
-    _returned(scope, value)
-    _hide(scope, source)
+            returned(scope, value)
+    returned(scope, value)
+    hide(scope, source)
 
 
 _GREAT_AND_SMALL = (2.0**100, 0.0, 3.0, -7.0, 2.0**-100, 1.0, -0.0, -(2.0**30))
@@ -194,29 +196,6 @@ _INVERSES: tuple[tuple[_One, _One], ...] = (
     *(_cast(one, torch.float32) for one in (torch.float16, torch.bfloat16, torch.int32, torch.float64, torch.bool)),
 )
 """Pairs of calls that a rule could take for nothing, or for one of them."""
-
-
-def _loose(
-    scope: Scope,
-    op: str,
-    args: tuple[Any, ...],
-    dtype: torch.dtype,
-    sizes: Any,
-    kwargs: tuple[tuple[str, Any], ...] = (),
-) -> Value:
-    """Add a call of whose result nothing is known, so that no other call finds it."""
-    bits = None if dtype.is_floating_point else 0
-    made = scope.call(op, args, Fact(dtype, sizes, 0, 1 if dtype == torch.bool else 0, bits, False), kwargs)
-    _hide(scope, made)
-    return made
-
-
-def _hide(scope: Scope, value: Value) -> None:
-    scope.values[:] = [one for one in scope.values if one is not value]
-
-
-def _returned(scope: Scope, value: Value) -> None:
-    scope.outputs_of_unknown_size.append(value)
 
 
 @cache

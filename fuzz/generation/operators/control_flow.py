@@ -21,6 +21,8 @@ BODY_FAMILIES = ("unary", "binary", "scalar", "reduce", "shape", "product", "cla
 
 _DEEPEST = 2
 _MOST_TURNS = 4
+_MOST_CARRIED = 3
+_MOST_RESULTS = 3
 
 # What functions call in their turn.
 _NESTED = ("cond", "cond", "map", "scan", "while_loop")
@@ -151,26 +153,40 @@ def _union(one: Fact, other: Fact) -> Fact:
 
 def _cond(scope: Scope, catalogue: Catalogue) -> None:
     predicate = _predicate(scope)
-    operands = _operands(scope, scope.choices.integer(1, 2))
+    operands = _operands(scope, scope.choices.integer(1, 3))
     facts = [value.fact for value in operands]
     one, other = BodyScope(scope, facts), BodyScope(scope, facts)
-    # A branch may return what it was given, as far as torch lets it: a copy.
-    firsts = [_owned(one, one.operands[0] if scope.choices.chance(0.25) else _fill(one, catalogue))]
-    seconds = [_matching(other, _fill(other, catalogue), firsts[0])]
-    if scope.choices.chance(0.35):
-        # Of another dtype and shape than the first, most times.
-        firsts.append(_owned(one, scope.choices.pick(one.values)))
-        seconds.append(_matching(other, scope.choices.pick(other.values), firsts[1]))
+    firsts, seconds = [_branch_result(one, catalogue)], list[Value]()
+    seconds = [_matching(other, _branch_result(other, catalogue), firsts[0])]
+    while len(firsts) < _MOST_RESULTS and scope.choices.chance(0.4):
+        # Of another dtype and shape than the first, most times; or what a branch was given, or returns already.
+        firsts.append(_returned(one, scope.choices.pick((*one.operands, *one.values, *firsts))))
+        seconds.append(_matching(other, scope.choices.pick((*other.operands, *other.values)), firsts[-1]))
     bodies = one.body("more", firsts), other.body("less", seconds)
     facts = [_union(first.fact, second.fact) for first, second in zip(firsts, seconds, strict=True)]
     scope.call_several("cond", (predicate, operands), facts, bodies=bodies)
+
+
+def _branch_result(scope: BodyScope, catalogue: Catalogue) -> Value:
+    return _returned(
+        scope, scope.choices.pick(scope.operands) if scope.choices.chance(0.25) else _fill(scope, catalogue)
+    )
+
+
+def _returned(scope: BodyScope, value: Value) -> Value:
+    """Return what a function gives: what it computes or was given, as it is at times if it lies row by row.
+
+    torch captures copies of what a function was given; without copies that do nothing, it is that itself.
+    """
+    is_own = value.source == "input" or value.root is None
+    return value if value.fact.is_dense and is_own and scope.choices.chance(0.5) else _owned(scope, value)
 
 
 def _matching(scope: BodyScope, source: Value, wanted: Value) -> Value:
     """Return a value of the dtype and the sizes of what the other branch returns."""
     if wanted.dtype != torch.bool and not fits(wanted.dtype, source.fact.low, source.fact.high):
         source = calm(scope, source, 64)
-    return _owned(scope, fitting(scope, source, wanted.dtype, wanted.sizes))
+    return _returned(scope, fitting(scope, source, wanted.dtype, wanted.sizes))
 
 
 def _slices(scope: Scope) -> Value:
@@ -194,13 +210,16 @@ def _slice_of(value: Value) -> Fact:
     return value.fact._replace(sizes=value.sizes[1:])
 
 
-def _carried(scope: Scope) -> Value:
-    """Return something exact of few bits, for the start of what is carried from turn to turn."""
+def _carried(scope: Scope) -> list[Value]:
+    """Return something exact of few bits, for the start of what is carried from turn to turn, and more of its form."""
     value = scope.pick((torch.float32, torch.int64, torch.int32), (0, 3), preferred(scope, True))
     if not value.is_exact or greatest_count(value.sizes) > 500:
         value = scope.fresh(value.dtype, (3,))
-    value = tamed(scope, value, 2, 2)
-    return _owned(scope, value)
+    found = [_owned(scope, tamed(scope, value, 2, 2))]
+    while len(found) < _MOST_CARRIED and scope.choices.chance(0.5):
+        fact = found[-1].fact
+        found.append(scope.call("aten.neg.default", (found[-1],), fact._replace(low=-fact.high, high=-fact.low)))
+    return found
 
 
 def _carried_fact(value: Value) -> Fact:
@@ -208,48 +227,75 @@ def _carried_fact(value: Value) -> Fact:
     return value.fact._replace(low=-2, high=2, bits=2 if is_float(value.dtype) else 0)
 
 
-def _kept(scope: BodyScope, value: Value, wanted: Fact) -> Value:
-    """Return what is carried into the next turn."""
+def _following(scope: BodyScope, carried: Sequence[Value], catalogue: Catalogue) -> list[Value]:
+    """Return what is carried into the next turn: computed, or what was carried into this one, in another order."""
+    made = _fill(scope, catalogue)
+    way = scope.choices.integer(0, 3)
+    if way == 0:
+        # They change places, or one is in two places.
+        found = scope.choices.shuffled(carried)
+        return [_returned(scope, one) for one in ([*found[:-1], found[0]] if scope.choices.chance(0.2) else found)]
+    at = scope.choices.integer(0, len(carried) - 1)
+    others = scope.choices.shuffled(carried) if way == 1 else list(carried)
+    return [
+        _kept(scope, made if place == at else _changed(scope, one), one)
+        if place == at or way == 2
+        else _returned(scope, one)
+        for place, one in enumerate(others)
+    ]
+
+
+def _changed(scope: BodyScope, value: Value) -> Value:
+    fact = value.fact._replace(low=-value.fact.high, high=-value.fact.low)
+    return scope.call("aten.neg.default", (value,), fact)
+
+
+def _kept(scope: BodyScope, value: Value, wanted: Value) -> Value:
+    """Return a value in the form of what is carried; where it does not fit, what was carried."""
     if not value.is_exact or (value.dtype != torch.bool and not fits(wanted.dtype, value.fact.low, value.fact.high)):
-        value = scope.operands[0]
+        value = wanted
     made = fitting(scope, value, wanted.dtype, wanted.sizes)
     if not made.is_exact:
-        made = fitting(scope, scope.operands[0], wanted.dtype, wanted.sizes)
+        made = wanted
     return _owned(scope, within(scope, tamed(scope, made, 2, 2), -2, 2))
 
 
 def _scan(scope: Scope, catalogue: Catalogue) -> None:
-    start, value = _carried(scope), _slices(scope)
-    carried = _carried_fact(start)
-    inner = BodyScope(scope, [carried, _slice_of(value)])
-    made = _owned(inner, _fill(inner, catalogue))
-    following = _kept(inner, made, carried)
-    body = inner.body("turn", (following, made))
-    stacked = made.fact._replace(sizes=(value.sizes[0], *made.sizes))
-    scope.call_several("scan", ([start], [value], []), (carried, stacked), bodies=(body,))
+    starts, value = _carried(scope), _slices(scope)
+    extras = _operands(scope, 1) if scope.choices.chance(0.3) else []
+    facts = [_carried_fact(start) for start in starts]
+    inner = BodyScope(scope, [*facts, _slice_of(value), *(extra.fact for extra in extras)])
+    carried = inner.operands[: len(starts)]
+    made = _returned(inner, _fill(inner, catalogue))
+    following = _following(inner, carried, catalogue)
+    # What a turn was given, a slice of what is gone through or what is carried, may be stacked as well.
+    rows = [made, *([inner.choices.pick(inner.operands)] if scope.choices.chance(0.3) else [])]
+    rows = [made, *(_owned(inner, row) for row in rows[1:])]
+    body = inner.body("turn", (*following, *rows))
+    stacked = [row.fact._replace(sizes=(value.sizes[0], *row.sizes)) for row in rows]
+    scope.call_several("scan", (starts, [value], extras), (*facts, *stacked), bodies=(body,))
 
 
 def _while_loop(scope: Scope, catalogue: Catalogue) -> None:
-    start = _carried(scope)
-    carried = _carried_fact(start)
+    starts = _carried(scope)
+    extras = _operands(scope, 1) if scope.choices.chance(0.3) else []
     zero = scope.call("aten.full.default", ((), 0), Fact(torch.int64, (), 0, 0, 0), (("dtype", torch.int64),))
     turns = scope.choices.integer(0, _MOST_TURNS)
     count = Fact(torch.int64, (), 0, turns, 0)
-    test, turn = BodyScope(scope, [count, carried]), BodyScope(scope, [count, carried])
-    goes_on = test.call("aten.lt.Scalar", (test.operands[0], turns), count._replace(dtype=torch.bool, low=0, high=1))
-    following = count._replace(low=1, high=turns + 1)
-    added = turn.call("aten.add.Scalar", (turn.operands[0], 1), following)
+    facts = [_carried_fact(start) for start in starts]
+    # The count stands before what is carried with it, or behind.
+    at = 0 if scope.choices.chance(0.5) else len(starts)
+    given = [*facts[:at], count, *facts[at:], *(extra.fact for extra in extras)]
+    test, turn = BodyScope(scope, given), BodyScope(scope, given)
+    goes_on = test.call("aten.lt.Scalar", (test.operands[at], turns), count._replace(dtype=torch.bool, low=0, high=1))
+    counted = turn.operands[at]
+    carried = [one for one in turn.operands[: len(starts) + 1] if one is not counted]
+    added = turn.call("aten.add.Scalar", (counted, 1), count._replace(low=1, high=turns + 1))
     turn.values.reverse()
-    made = _kept_last(turn, _fill(turn, catalogue), carried)
-    bodies = test.body("on", (goes_on,)), turn.body("turn", (added, made))
-    scope.call_several("while_loop", ([zero, start], []), (count, carried), bodies=bodies)
-
-
-def _kept_last(scope: BodyScope, value: Value, wanted: Fact) -> Value:
-    scope.operands.reverse()
-    made = _kept(scope, value, wanted)
-    scope.operands.reverse()
-    return made
+    following = _following(turn, carried, catalogue)
+    bodies = test.body("on", (goes_on,)), turn.body("turn", (*following[:at], added, *following[at:]))
+    operands = [*starts[:at], zero, *starts[at:]]
+    scope.call_several("while_loop", (operands, extras), (*facts[:at], count, *facts[at:]), bodies=bodies)
 
 
 _KINDS: Mapping[str, Callable[[Scope, Catalogue], None]] = {

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 
 from exirkit.fuzz.generation.method.extents import (
+    Extent,
     Extents,
     greatest_count,
     high_of,
@@ -38,25 +40,47 @@ def pool(scope: Scope, operator: Operator) -> None:
     window = [widest(scope.choices.pick((2, 1, 3)), side) for side in value.sizes[2:]]
     stride = [scope.choices.pick((1, 2)) if isinstance(side, int) else 1 for side in value.sizes[2:]]
     padding = [scope.choices.integer(0, size // 2) if scope.choices.chance(0.3) else 0 for size in window]
-    pairs = zip(value.sizes[2:], window, stride, padding, strict=True)
-    sides = tuple(side_after(side, size, step, pad) for side, size, step, pad in pairs)
+    is_ceiled = is_static(value.sizes) and scope.choices.chance(0.35)
+    windows = list(zip(value.sizes[2:], window, stride, padding, strict=True))
+    sides = tuple(pooled_side(side, size, step, pad, is_ceiled=is_ceiled) for side, size, step, pad in windows)
     sizes = (*value.sizes[:2], *sides)
     if operator.option("rule") == "average":
-        _average(scope, operator, value, (window, stride, padding), sizes)
+        _average(scope, operator, value, (window, stride, padding), sizes, is_ceiled=is_ceiled)
         return
     places = Fact(torch.int64, sizes, 0, high_of(value.sizes[2]) * high_of(value.sizes[3]) - 1, 0, value.fact.is_dense)
     facts = (
         (value.fact._replace(sizes=sizes),) if operator.option("single") else (value.fact._replace(sizes=sizes), places)
     )
-    args = (value, window, stride, padding) if any(padding) or scope.choices.chance(0.5) else (value, window, stride)
+    args: tuple[Any, ...] = (value, window, stride, padding)
+    if not any(padding) and scope.choices.chance(0.5):
+        args = (value, window, stride)
+    if is_ceiled:
+        args = (value, window, stride, padding, [1, 1], True)
     scope.call_several(operator.name, args, facts)
 
 
-def _average(scope: Scope, operator: Operator, value: Value, windows: tuple[list[int], ...], sizes: Extents) -> None:
+def pooled_side(side: Extent, window: int, step: int, padding: int, *, is_ceiled: bool) -> Extent:
+    """Return how many windows lie along a dim; with `ceil_mode` the last one may end behind the padding."""
+    if not is_ceiled or not isinstance(side, int):
+        return side_after(side, window, step, padding)
+    count = -(-(side + 2 * padding - window) // step) + 1
+    # None begins behind the elements and the padding in front.
+    return count - 1 if (count - 1) * step >= side + padding else count
+
+
+def _average(
+    scope: Scope,
+    operator: Operator,
+    value: Value,
+    windows: tuple[list[int], ...],
+    sizes: Extents,
+    *,
+    is_ceiled: bool,
+) -> None:
     window, stride, padding = windows
     count = window[0] * window[1]
-    includes_pad = not any(padding) or scope.choices.chance(0.5)
-    is_power = count & (count - 1) == 0 and (includes_pad or not any(padding))
+    includes_pad = not (any(padding) or is_ceiled) or scope.choices.chance(0.5)
+    is_power = count & (count - 1) == 0 and not is_ceiled and (includes_pad or not any(padding))
     value = calm(scope, value)
     bits = value.fact.bits
     low, high = min(value.fact.low, 0), max(value.fact.high, 0)
@@ -65,7 +89,13 @@ def _average(scope: Scope, operator: Operator, value: Value, windows: tuple[list
     if grid is None:
         low, high = widened(low, high)
     fact = value.fact._replace(sizes=sizes, low=low, high=high, bits=grid)
-    scope.call(operator.name, (value, window, stride, padding, False, includes_pad), fact)
+    args: tuple[Any, ...] = (value, window, stride, padding, is_ceiled, includes_pad)
+    if not is_exact and scope.choices.chance(0.3):
+        # Another divisor than the number of elements, which makes greater numbers.
+        args = (*args, scope.choices.pick((1, 3, count + 1)))
+        low, high = widened(min(value.fact.low, 0) * count, max(value.fact.high, 0) * count)
+        fact = fact._replace(low=low, high=high)
+    scope.call(operator.name, args, fact)
 
 
 def _adaptive(scope: Scope, operator: Operator, value: Value) -> None:

@@ -17,6 +17,7 @@ from exirkit.fuzz.generation.method.values import Fact, Value
 from exirkit.fuzz.programs import Contents
 
 from . import quantizing
+from .images import pooled_side
 from .layers import side_after, sum_of_products
 from .viewing import replaced
 
@@ -84,31 +85,39 @@ def over_volumes(scope: Scope) -> None:
     stride = [scope.choices.pick((1, 2)) for _ in sides]
     # Along all dims or none: only windows in the corners show few elements and much of what they are padded with.
     padding = [size // 2 if is_padded else 0 for size in window]
-    pairs = zip(sides, window, stride, padding, strict=True)
-    made = tuple(side_after(side, size, step, pad) for side, size, step, pad in pairs)
-    act = scope.choices.pick((_largest_of_volumes, _mean_of_volumes, _convolved_volumes, _largest_of_volumes))
-    scope.must_use.append(act(scope, value, (window, stride, padding), made))
+    # Several over one image: what differs is how windows meet its ends.
+    for act in scope.choices.shuffled((_largest_of_volumes, _mean_of_volumes, _convolved_volumes))[:2]:
+        is_ceiled = act is not _convolved_volumes and scope.choices.chance(0.5)
+        pairs = zip(sides, window, stride, padding, strict=True)
+        made = tuple(pooled_side(side, size, step, pad, is_ceiled=is_ceiled) for side, size, step, pad in pairs)
+        scope.must_use.append(act(scope, value, (window, stride, padding), made, is_ceiled))
 
 
 _Windows = tuple[list[int], list[int], list[int]]
 
 
-def _largest_of_volumes(scope: Scope, value: Value, windows: _Windows, made: tuple[Extent, ...]) -> Value:
+def _largest_of_volumes(
+    scope: Scope, value: Value, windows: _Windows, made: tuple[Extent, ...], is_ceiled: bool
+) -> Value:
     fact = value.fact._replace(sizes=(*value.sizes[:2], *made))
     places = Fact(torch.int64, fact.sizes, 0, greatest_count(value.sizes[2:]) - 1, 0, True)
-    largest, where = scope.call_several("aten.max_pool3d_with_indices.default", (value, *windows), (fact, places))
+    args = (value, *windows, [1, 1, 1], True) if is_ceiled else (value, *windows)
+    largest, where = scope.call_several("aten.max_pool3d_with_indices.default", args, (fact, places))
     # Our chain computes these planes without places.
     scope.values.remove(where)
     return largest
 
 
-def _mean_of_volumes(scope: Scope, value: Value, windows: _Windows, made: tuple[Extent, ...]) -> Value:
+def _mean_of_volumes(scope: Scope, value: Value, windows: _Windows, made: tuple[Extent, ...], is_ceiled: bool) -> Value:
     low, high = widened(min(value.fact.low, 0), max(value.fact.high, 0))
     fact = value.fact._replace(sizes=(*value.sizes[:2], *made), low=low, high=high, bits=None)
-    return scope.call("aten.avg_pool3d.default", (value, *windows, False, scope.choices.chance(0.5)), fact)
+    return scope.call("aten.avg_pool3d.default", (value, *windows, is_ceiled, scope.choices.chance(0.6)), fact)
 
 
-def _convolved_volumes(scope: Scope, value: Value, windows: _Windows, made: tuple[Extent, ...]) -> Value:
+def _convolved_volumes(
+    scope: Scope, value: Value, windows: _Windows, made: tuple[Extent, ...], is_ceiled: bool
+) -> Value:
+    del is_ceiled
     window, stride, padding = windows
     channels = low_of(value.sizes[1])
     outputs = scope.choices.pick((2, 1, 3))

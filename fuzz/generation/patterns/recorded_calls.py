@@ -158,9 +158,9 @@ def _other_arguments(value: Any, type_name: str, whole: RecordedInstance, at: in
     elif isinstance(value, bool):
         yield not value
     elif isinstance(value, int):
-        yield from (value + 1, max(value - 1, 0) if value else -1, 2)
+        yield from (value + 1, max(value - 1, 0) if value else -1, 2, *([-value] if value else []))
     elif isinstance(value, float):
-        yield from (value * 2 + 0.25, value / 2)
+        yield from (value * 2 + 0.25, value / 2, *([-value] if value else [1.5]))
     elif isinstance(value, list) and value and all(type(one) is int for one in value):
         yield from ([one + 1 for one in value], [value[0] + 1, *value[1:]], value[::-1])
     elif value is None and "Tensor" in type_name and "List" not in type_name:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from itertools import islice
 
 import torch
 
@@ -11,18 +12,42 @@ from exirkit.fuzz.generation.method.scope import Scope
 from exirkit.patterns import CompiledRule, PatternInstance, load_book, pattern_instance
 
 from .insertion import Insertion
-from .sources import COARSE, EXACT_SHARE, FINE, FINE_SHARE, on_grid
+from .sources import COARSE, EXACT_SHARE, FINE, FINE_SHARE, RulePatterns, Way, asks_ranges, on_grid
 
 # Rules that every program meets that is optimized at all.
-_BOOKS = ("canonicalize", "algebra", "fold", "copies")
+_BOOKS = ("canonicalize", "algebra", "fold", "copies", "ranges", "finite", "host")
 # How many inputs are computed behind the first calls of a pattern.
 _LATE = 0.5
 
+_WAYS: tuple[Way, ...] = ("match", "match", "match", "match", "near", "near", "special", "dtype")
+"""The pattern, as the rule asks for it most times; and what the rule must leave alone, or says less of."""
+_MOST_TRIED = 4
+
 
 def insert_shipped_rule(scope: Scope) -> None:
-    """Add the pattern of one of the rules of the usual optimization, where programs can have it."""
+    """Add the pattern of one of the rules of the usual optimization, or nearly, where programs can have it."""
     rules = _shipped_rules()
-    rule = rules[scope.choices.turn(len(rules))]
+    place = scope.choices.turn(len(rules))
+    way = scope.choices.pick(_WAYS)
+    if way == "match":
+        _insert_whole(scope, rules[place])
+        return
+    # What an input that is computed or limited is for depends on the rule: see `RulePatterns`.
+    found = _source(place).candidates(way, scope.choices.integer(0, 199))
+    for candidate in islice(found, _MOST_TRIED):
+        insertion = Insertion(
+            scope,
+            candidate.instance,
+            special=candidate.special,
+            limited=candidate.limited,
+            computed=candidate.computed,
+        )
+        if insertion.is_possible():
+            insertion.insert()
+            return
+
+
+def _insert_whole(scope: Scope, rule: CompiledRule) -> None:
     instance = pattern_instance(rule, scope.choices.integer(0, 999), seed=scope.choices.integer(0, 6))
     if instance is None:
         return
@@ -31,9 +56,14 @@ def insert_shipped_rule(scope: Scope) -> None:
     instance = _repeating(scope, instance)
     # What takes the place of a match reads them too, and has to stand behind them.
     late = [name for name, kind in instance.kinds.items() if kind == "input" and scope.choices.chance(_LATE)]
-    insertion = Insertion(scope, instance, exposed=scope.choices.chance(0.1), late=late)
+    insertion = Insertion(scope, instance, exposed=scope.choices.chance(0.1), late=late, limited=asks_ranges(rule))
     if insertion.is_possible():
         insertion.insert()
+
+
+@cache
+def _source(place: int) -> RulePatterns:
+    return RulePatterns(_shipped_rules()[place])
 
 
 @cache

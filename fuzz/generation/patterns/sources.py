@@ -93,8 +93,7 @@ class RulePatterns:
         self.ways: Sequence[Way | None] = WAYS
         self._rule = rule
         self._special = takes_special_values(rule) if is_special else frozenset()
-        # What is known of inputs has to be seen in the program.
-        limited = any("range(" in guard.text for guard in rule.guards)
+        limited = asks_ranges(rule)
         called = attributed_variables(rule.pattern.terms)
         self._candidate = functools.partial(Candidate, limited=limited, computed=called)
 
@@ -131,6 +130,11 @@ class RulePatterns:
         for text, calls in random.Random(f"{self.name}:{number}").sample(changed, len(changed)):
             if whole is not None:
                 yield self._candidate(replace(whole, calls=calls), "near", text)
+
+
+def asks_ranges(rule: CompiledRule) -> bool:
+    """Whether a rule asks what is known of inputs, which then has to be seen in the program."""
+    return any("range(" in guard.text for guard in rule.guards)
 
 
 def on_grid(instance: PatternInstance, places: int) -> PatternInstance:

@@ -109,6 +109,7 @@ class LowerOptions:
         level: Optimization level.
         optimize_for: `speed` or `size`.
         arena_limit: Most bytes of planned memory of a method.
+        search: How many rewrites are tried for sequences.
         target: Target description.
         external_constants: Write weights beside the program.
         weights: File of weights that replace the model's own.
@@ -134,6 +135,7 @@ class LowerOptions:
     level: int = 1
     optimize_for: Literal["speed", "size"] = "speed"
     arena_limit: int | None = None
+    search: int = 0
     target: str = "official_host"
     external_constants: bool = False
     weights: Path | None = None
@@ -177,6 +179,7 @@ def lower_target(text: str, output: Path, options: LowerOptions, steps: Steps) -
         optimization_level=options.level,
         optimize_for=options.optimize_for,
         arena_limit=options.arena_limit,
+        search=options.search,
         target=options.target,
         external_constants=(lambda _node: output.stem) if options.external_constants else False,
     )

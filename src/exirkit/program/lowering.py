@@ -10,6 +10,7 @@ from torch.export import ExportedProgram
 
 from exirkit.ir import Diagnostic, ModelError, OpOverload, called_graphs, locate, seldom_collected, underlying
 from exirkit.passes import (
+    LEFT_OUTSIDE,
     EdgeCompileConfig,
     Partitioner,
     Pipeline,
@@ -141,7 +142,7 @@ def _check_taken(programs: Mapping[str, ExportedProgram], kept: Mapping[str, Seq
         for name, program in programs.items()
         for module in called_graphs(program.graph_module)
         for node in module.graph.nodes
-        if node.op == "call_function" and underlying(node.target) in kept[name]
+        if node.op == "call_function" and underlying(node.target) in kept[name] and not node.meta.get(LEFT_OUTSIDE)
     ]
     if findings:
         raise ModelError(findings)

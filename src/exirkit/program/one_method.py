@@ -58,6 +58,7 @@ def check_optimization(config: ExecutorchBackendConfig) -> None:
         (config.optimization_level not in (0, 1, 2), "optimization_level", "0, 1 or 2"),
         (config.optimize_for not in ("speed", "size"), "optimize_for", "'speed' or 'size'"),
         (config.arena_limit is not None and config.arena_limit < 0, "arena_limit", "a number of bytes"),
+        (config.search < 0, "search", "a number of rewrites"),
     )
     for is_wrong, name, expected in problems:
         if is_wrong:
@@ -245,6 +246,8 @@ class MethodLowering:
             "widen-weights": for_speed and any(map(widens, program.graph.nodes)),
             "known-estimates": {},
             "adds-calls": for_speed,
+            "search": config.search,
+            "searches": config.search > 0,
         }
 
     def _simplified(self, program: ExportedProgram, settings: Mapping[str, Any]) -> ExportedProgram:

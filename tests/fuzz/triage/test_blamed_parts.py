@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from exirkit.fuzz.compilers import ExirkitCompiler
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from exirkit.fuzz.compilers import ExirkitCompiler, LoweringTrace
 from exirkit.fuzz.mutants import Mutant, applied
 from exirkit.fuzz.oracles import check
 from exirkit.fuzz.programs import parse_program
 from exirkit.fuzz.triage import find_culprit
+from exirkit.fuzz.triage.localization import _first_of_the_last
+from exirkit.passes.stage_events import StageEvent
 
 _CONSTANT = """program(1)
 c = constant("f32[3]", dyadic(3))
@@ -111,3 +118,33 @@ def test_what_torch_has_made_is_not_blamed_for_what_the_chain_rejects() -> None:
         failure = check(program, compiler=compiler).failures[0]
         assert failure.symptom == "raised ContractError EK338"
         assert find_culprit(program, failure, compiler=compiler).part == "bound-symbolic-shapes"
+
+
+def test_a_way_that_was_given_up_is_kept_for_blame() -> None:
+    program = torch.export.export(torch.nn.ReLU(), (torch.zeros(2),))
+    trace = LoweringTrace(keeps_snapshots=True)
+
+    def tell(moment: Any, position: int, name: str, *, is_modified: bool = False) -> None:
+        trace.see(StageEvent(moment, 1, "chain", position, "1", name, program, is_modified))
+
+    tell("start", 0, "")
+    for position, name in enumerate(("first", "second")):
+        tell("before", position, name)
+        tell("after", position, name, is_modified=True)
+    assert trace.path_so_far({"forward": program}, is_given_up=True) == []
+    # The group begins again in another way.
+    tell("before", 0, "whole")
+    given_up = trace.path_so_far({"forward": program}, is_given_up=True)
+    assert [one.stage for one in given_up] == ["export", "first", "second"]
+    assert "second" not in [one.stage for one in trace.path_so_far({"forward": program})]
+
+
+def test_the_first_of_the_last_bad_programs() -> None:
+    path: Any = [SimpleNamespace(program=one) for one in ("bad", "good", "bad", "bad")]
+
+    def is_bad(program: Any) -> bool:
+        return bool(program == "bad")
+
+    assert _first_of_the_last(path, is_bad) == 2
+    assert _first_of_the_last(path[:2], is_bad) is None
+    assert _first_of_the_last(path[:1], is_bad) == 0

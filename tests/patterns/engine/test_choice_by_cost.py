@@ -115,7 +115,7 @@ def test_work_of_a_convolution_and_of_a_slice() -> None:
 
 
 def test_shipped_targets_and_files(tmp_path: Path) -> None:
-    assert shipped_targets() == ("any", "official_host")
+    assert shipped_targets() == ("any", "official_host", "portable", "xnnpack")
     assert HOST.has("aten.linear.default")
     file = tmp_path / "mine.yaml"
     file.write_text("target: 1\nname: mine\nkernels:\n  aten.relu.default: {call_ns: 5, element_ns: 2}\n")
@@ -228,3 +228,22 @@ def test_a_row_multiplies_from_the_left_where_the_cache_does_not_hold_the_weight
         (result,) = Runtime.get().load_program(program.buffer).load_method("forward").execute([x])
         torch.testing.assert_close(result, module(x), rtol=1e-4, atol=1e-5)
     assert found == [{"aten::linear"}, {"aten::mm", "aten::add"}]
+
+
+def test_conditions_on_the_target_alone_are_asked() -> None:
+    rule = """
+rulebook: 1
+namespace: t
+rules:
+- id: t.when
+  vars: {x: "f32 [*S]"}
+  match: return aten.tanh.default(x)
+  where: {expr: "target.has('aten.sin.default')", kind: target, why: made up}
+  replace: return aten.sin.default(x)
+  equiv: {rtol: 1, atol: 2}
+"""
+    edge = to_edge(torch.export.export(Called(lambda self, x: torch.tanh(x)), (X,)))
+    for kernels, wanted in (({"aten.sin.default": KernelCost()}, "aten.sin.default"), ({}, "aten.tanh.default")):
+        options = RewriteOptions(target=Target(target=1, name="t", kernels=kernels))
+        made = edge.transform([ApplyRules(parse_book(rule).rules, options)])
+        assert calls(made.exported_program()) == [wanted]

@@ -102,6 +102,10 @@ def lower(
             min=0, help="Maximum bytes of planned memory per method; at -O2 twice those of -O1.", show_default=False
         ),
     ] = None,
+    search: Annotated[
+        int,
+        typer.Option(min=0, metavar="N", help="Rewrites to try at -O2 for sequences chosen by cost; 1000 is plenty."),
+    ] = 0,
     runtime: Annotated[
         str, typer.Option("--target", metavar="FILE", help="Target description: a file, a shipped one, or `any`.")
     ] = "official_host",
@@ -168,6 +172,7 @@ def lower(
         level=optimize,
         optimize_for=optimize_for.value,
         arena_limit=arena_limit,
+        search=search,
         target=runtime,
         external_constants=external_constants,
         weights=weights,

@@ -1,0 +1,47 @@
+"""Calls of whose results nothing is known: they are returned, and no other call uses them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from exirkit.fuzz.generation.method.scope import Scope
+from exirkit.fuzz.generation.method.values import Fact, Value
+
+
+def loose_call(
+    scope: Scope,
+    op: str,
+    args: tuple[Any, ...],
+    dtype: torch.dtype,
+    sizes: Any,
+    kwargs: tuple[tuple[str, Any], ...] = (),
+    *,
+    is_exact: bool = False,
+) -> Value:
+    """Add a call of whose result nothing is known, so that no other call finds it.
+
+    Args:
+        scope: The method.
+        op: Name of the operator.
+        args: Its arguments.
+        dtype: Of the result.
+        sizes: Of the result.
+        kwargs: Arguments by name.
+        is_exact: All executors agree about floats to the bit, if they do about the arguments.
+    """
+    bits = 0 if is_exact or not dtype.is_floating_point else None
+    made = scope.call(op, args, Fact(dtype, sizes, 0, 1 if dtype == torch.bool else 0, bits, False), kwargs)
+    hide(scope, made)
+    return made
+
+
+def hide(scope: Scope, value: Value) -> None:
+    """Keep a value from other calls."""
+    scope.values[:] = [one for one in scope.values if one is not value]
+
+
+def returned(scope: Scope, value: Value) -> None:
+    """Return a value, as it is."""
+    scope.outputs_of_unknown_size.append(value)
