@@ -242,9 +242,7 @@ def _sums(count: int, spans: Iterable[Span], over: Iterable[tuple[int, float]] =
     return accumulate(changes)
 
 
-def _overwriting(
-    nodes: Sequence[Node], spans: Sequence[Span], inputs: Container[Node]
-) -> Iterator[tuple[int, float]]:
+def _overwriting(nodes: Sequence[Node], spans: Sequence[Span], inputs: Container[Node]) -> Iterator[tuple[int, float]]:
     """Yield the places of results that lie over an argument, and the bytes of that."""
     # Of several results the first one is what lies over an argument.
     span_of = {first: (last, nbytes) for first, last, nbytes in reversed(spans)}

@@ -278,8 +278,8 @@ class OperatorFacts(_Entry):
         in_place: Arguments that the kernel of the out variant may overwrite with its result: it reads each element
             before it writes the one in that place, and never again. A mapping names the results of operators with
             several.
-        bands: How a part of the result along one dim is computed from parts of the arguments; for elementwise operators,
-            which traits name, it is not written.
+        bands: How a part of the result along one dim is computed from parts of the arguments; it is not written for
+            elementwise operators that have such a trait.
         cost: How much work a call does.
         advice: What to do about an operator that is not core, where torch has no decomposition.
         generate: How generated programs call it, each with `family`, and options of that family. `dtypes` are those of

@@ -165,7 +165,7 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
             None, "bytes that such a rule may use at a node, from `ExecutorchBackendConfig.arena_limit`"
         ),
         "tile-limit": Setting(
-            None, "bytes that values may take at once, from `ExecutorchBackendConfig.arena_limit`, where that is too little"
+            None, "bytes that values may take at once, from `arena_limit`, where the program as it is needs more"
         ),
         "results-over-arguments": Setting(False, "`MemoryPlanningPass.in_place`"),
         "known-estimates": Setting(

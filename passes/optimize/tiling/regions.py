@@ -8,11 +8,13 @@ they are, such that each needs at most the given memory, at the least cost.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+
 from torch.export import ExportedProgram
 from torch.fx import Node
 
@@ -108,8 +110,8 @@ class _Facts:
     def call(self, place: int) -> Call | None:
         if place not in self._calls:
             node = self.nodes[place]
-            is_left = self._exact and node.op == "call_function" and facts_of(underlying(node.target)).bands == "product"
-            self._calls[place] = None if is_left else call_of(node)
+            is_product = node.op == "call_function" and facts_of(underlying(node.target)).bands == "product"
+            self._calls[place] = None if self._exact and is_product else call_of(node)
         return self._calls[place]
 
     def reading(self, place: int, band: Band) -> Reading | None:
@@ -217,7 +219,7 @@ class _Division:
         ]
 
     def _end_regions_at(self, end: int) -> None:
-        """Take the cheapest way that ends with a region whose result is at a place, if it is cheaper than the one so far."""
+        """Take the cheapest way that ends with a region whose result is at a place, if it is cheaper than the best."""
         call = self.facts.call(end)
         starts = self._starts(end) if call is not None and self._joining(end) <= self.limit else []
         for dim, size in enumerate(call.shape if call is not None else ()):
@@ -234,7 +236,7 @@ class _Division:
                     break
 
     def _end_region(self, start: int, end: int, cover: _Cover) -> bool:
-        """Take the way that ends with one region, if it is cheaper than the best one; return whether the limit is met."""
+        """Take the way that ends with one region, if it is cheaper than the best; return whether the limit is met."""
         before, best = self._best[start], self._best[end + 1]
         if before.cost + cover.costs[start] >= best.cost:
             return False
@@ -435,5 +437,4 @@ class _BandValues:
 def _equal_bands(dim: int, size: int, count: int) -> tuple[Band, ...]:
     """Divide a dim into bands that differ by one place at most."""
     ends = [size * one // count for one in range(count + 1)]
-    return tuple(Band(dim, start, stop) for start, stop in zip(ends, ends[1:], strict=False))
-
+    return tuple(Band(dim, start, stop) for start, stop in itertools.pairwise(ends))
