@@ -349,8 +349,8 @@ def _window(call: Call, band: Band) -> Reading | None:
     stride, padding, dilation = (
         _of_dim(given.get(one), place, count, usual) for one, usual in (("stride", 1), ("padding", 0), ("dilation", 1))
     )
-    # The last window of a mean counts what lies within the padding; that of a maximum sees no difference, and windows of
-    # a band need no rounding up, since it ends with the last one.
+    # The last window of a mean counts what lies within the padding; that of a maximum sees no difference. Windows of a
+    # band need no rounding up, since it ends with the last one.
     if given.get("transposed") or (given.get("ceil_mode") and "count_include_pad" in given):
         return None
     start = band.start * stride - padding
