@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
@@ -209,19 +210,24 @@ class _Division:
 
     @cached_property
     def _cuts(self) -> list[int]:
-        """Places behind which little is alive: more is before the next such place."""
-        last = len(self.between) - 1
+        """Places behind which less is alive than before or behind them, or in front of what is too large."""
+        between = self.between
+        last = len(between) - 2
         return [
             place
-            for place, nbytes in enumerate(self.between)
-            if place == last - 1
-            or (place < last and (nbytes < self.between[place + 1] or self.needs[place + 1] > self.limit))
+            for place in range(last + 1)
+            if place == last
+            or self.needs[place + 1] > self.limit
+            or between[place] < max(between[max(0, place - 1)], between[place + 1])
         ]
 
     def _end_regions_at(self, end: int) -> None:
         """Take the cheapest way that ends with a region whose result is at a place, if it is cheaper than the best."""
         call = self.facts.call(end)
-        starts = self._starts(end) if call is not None and self._joining(end) <= self.limit else []
+        # Of several results the first one is taken out by a call that follows.
+        is_single = isinstance(self.facts.nodes[end].meta.get("val"), torch.Tensor)
+        is_possible = call is not None and is_single and self._joining(end) <= self.limit
+        starts = self._starts(end) if is_possible else []
         for dim, size in enumerate(call.shape if call is not None else ()):
             done: set[int] = set()
             for count in sorted({*_COUNTS, min(size, _COUNTS[-1])}):
