@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from exirkit.ir import deprecated_names, late_names
 
 from .analysis import LiveBytes as LiveBytes
+from .analysis import LiveValues as LiveValues
 from .analysis import peak_nbytes as peak_nbytes
 from .analysis import planned_nbytes as planned_nbytes
 from .config.lowering_config import ConstraintBasedSymShapeEvalPass as ConstraintBasedSymShapeEvalPass
@@ -142,6 +143,8 @@ from .optimize.quantized_embeddings import FuseQuantizedEmbeddings as FuseQuanti
 from .optimize.quantized_embeddings import has_quantized_embeddings as has_quantized_embeddings
 from .optimize.quantized_kernels import UseQuantizedKernels as UseQuantizedKernels
 from .optimize.quantized_kernels import has_quantized_blocks as has_quantized_blocks
+from .optimize.tile_regions import TileRegions as TileRegions
+from .optimize.tile_regions import Tiling as Tiling
 from .optimize.unread_state import RemoveUnreadState as RemoveUnreadState
 from .pipelines.model import edge_settings as edge_settings
 from .pipelines.model import executorch_settings as executorch_settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import accumulate
 from typing import Any, Generic, TypeVar
@@ -25,12 +25,14 @@ from exirkit.ir import (
     ProgramInterface,
     control_flow_call,
     delegate_of,
+    facts_of,
     has_unbacked_symbols,
     is_composite,
     is_external_constant,
     is_pure,
     locate,
     memory_key,
+    named_arguments,
     stored_tensor,
     underlying,
 )
@@ -143,7 +145,45 @@ class LiveBytes:
         return alive.get(node, 0.0)
 
 
+class LiveValues:
+    """Bytes of the values of one program, as it is when this is made, and how many of them are alive at each node.
+
+    What counts is as for `peak_nbytes`.
+
+    Args:
+        program: A program that is not planned yet.
+        in_place: Whether a result may lie over an argument that its kernel may overwrite and nothing else needs.
+    """
+
+    def __init__(self, program: ExportedProgram, *, in_place: bool = False) -> None:
+        given, counted = _counted(program)
+        self._counted = counted
+        nodes = list(program.graph.nodes)
+        spans = list(_spans(nodes, given, counted))
+        over = _overwriting(nodes, spans, frozenset(given)) if in_place else ()
+        self._at: dict[Node, float] = dict(zip(nodes, _sums(len(nodes), spans, over), strict=False))
+        ended = [(first, last - 1, nbytes) for first, last, nbytes in spans if last > first]
+        self._behind: dict[Node, float] = dict(zip(nodes, _sums(len(nodes), ended), strict=False))
+
+    def at(self, node: Node) -> float:
+        """Return the bytes that are alive when the result of a node is there, and its arguments still are."""
+        return self._at[node]
+
+    def varies(self, node: Node) -> bool:
+        """Return whether a value is an input, or computed from inputs or state, and not from constants alone."""
+        return node in self._counted
+
+    def behind(self, node: Node) -> float:
+        """Return the bytes of values up to a node that later nodes need."""
+        return self._behind[node]
+
+
 def _alive(program: ExportedProgram) -> dict[Node, float]:
+    return _alive_in(program.graph, *_counted(program))
+
+
+def _counted(program: ExportedProgram) -> tuple[list[Node], set[Node]]:
+    """Return the inputs that take planned memory, and what is computed from them or from state."""
     signature = program.graph_signature
     given = _placed_inputs(program.graph, signature.user_inputs)
     changed = set(signature.buffers_to_mutate.values())
@@ -152,7 +192,7 @@ def _alive(program: ExportedProgram) -> dict[Node, float]:
     for node in program.graph.nodes:
         if node.op == "call_function" and not (is_pure(node) and varying.isdisjoint(node.all_input_nodes)):
             varying.add(node)
-    return _alive_in(program.graph, given, varying)
+    return given, varying
 
 
 def _placed_inputs(graph: Graph, names: Container[Any]) -> list[Node]:
@@ -162,38 +202,102 @@ def _placed_inputs(graph: Graph, names: Container[Any]) -> list[Node]:
 def _alive_in(graph: Graph, given: Sequence[Node], counted: Container[Node] | None = None) -> dict[Node, float]:
     """Return for each node the bytes of inputs and results that are alive when its result is there."""
     nodes = list(graph.nodes)
+    return dict(zip(nodes, _sums(len(nodes), _spans(nodes, given, counted)), strict=False))
+
+
+Span = tuple[int, int, float]
+"""The places of the nodes at which a value is alive, first and last, and its bytes."""
+
+
+def _spans(nodes: Sequence[Node], given: Sequence[Node], counted: Container[Node] | None = None) -> Iterator[Span]:
     place = {node: index for index, node in enumerate(nodes)}
     inputs = frozenset(given)
     last: dict[Node, int] = {}
+
+    def end(node: Node, users: Iterable[Node]) -> int:
+        return max((last[one] if shares_memory(one) else place[one] for one in users), default=place[node])
+
     # From the end, so that what reshapes a value has its own last use already.
     for node in reversed(nodes):
-        ends = [last[user] if underlying(user.target) in _SHARING else place[user] for user in node.users]
-        last[node] = max(ends, default=place[node])
-    changes = [0.0] * (len(nodes) + 1)
+        last[node] = end(node, node.users)
     for node in nodes:
-        if (counted is None or node in counted) and (node in inputs or _has_memory(node)):
-            nbytes = _nbytes(node)
-            changes[place[node]] += nbytes
-            changes[last[node] + 1] -= nbytes
-    return dict(zip(nodes, accumulate(changes), strict=False))
+        if (counted is not None and node not in counted) or not (node in inputs or _has_memory(node)):
+            continue
+        sizes = result_sizes(node)
+        for number, nbytes in enumerate(sizes):
+            # Of several results each is there for those that take it out.
+            takers = node.users if len(sizes) == 1 else [one for one in node.users if one.args[1:] == (number,)]
+            yield place[node], end(node, takers), nbytes
+
+
+def _sums(count: int, spans: Iterable[Span], over: Iterable[tuple[int, float]] = ()) -> Iterator[float]:
+    """Return for each place the bytes of all values, without those that a result lies over there."""
+    changes = [0.0] * (count + 2)
+    for first, last, nbytes in spans:
+        changes[first] += nbytes
+        changes[last + 1] -= nbytes
+    for place, nbytes in over:
+        changes[place] -= nbytes
+        changes[place + 1] += nbytes
+    return accumulate(changes)
+
+
+def _overwriting(nodes: Sequence[Node], spans: Sequence[Span], inputs: Container[Node]) -> Iterator[tuple[int, float]]:
+    """Yield the places of results that lie over an argument, and the bytes of that."""
+    # Of several results the first one is what lies over an argument.
+    span_of = {first: (last, nbytes) for first, last, nbytes in reversed(spans)}
+    place = {node: index for index, node in enumerate(nodes)}
+    for index, node in enumerate(nodes):
+        if index not in span_of or node.op != "call_function":
+            continue
+        for value in overwritable_nodes(node):
+            while shares_memory(value):
+                value = value.all_input_nodes[0]
+            last, nbytes = span_of.get(place[value], (-1, 0.0))
+            if last == index and nbytes == span_of[index][1] and value not in inputs:
+                yield index, nbytes
+                break
+
+
+def overwritable_nodes(node: Node) -> Iterator[Node]:
+    """Yield the arguments of a call whose memory its kernel may overwrite with a result, where it reads them once."""
+    given = named_arguments(node)
+    for names in facts_of(underlying(node.target)).overwrites.values():
+        for name in names:
+            one = given.get(name)
+            if isinstance(one, Node) and sum(one is each for each in given.values()) == 1:
+                yield one
+
+
+def shares_memory(node: Node) -> bool:
+    """Whether a result lies in the memory of what it is made of: reshaped, or one of the results of a call."""
+    return node.op == "call_function" and (node.target is operator.getitem or underlying(node.target) in _SHARING)
 
 
 def _own(node: Node) -> float:
-    return _nbytes(node) if _has_memory(node) else 0.0
+    return result_nbytes(node) if _has_memory(node) else 0.0
 
 
 def _has_memory(node: Node) -> bool:
-    return node.op == "call_function" and underlying(node.target) not in _SHARING
+    return node.op == "call_function" and not shares_memory(node)
 
 
-def _nbytes(node: Node) -> float:
+def result_nbytes(node: Node) -> float:
+    """Return the bytes of all tensors that a node returns."""
+    return sum(result_sizes(node))
+
+
+def result_sizes(node: Node) -> list[float]:
+    """Return the bytes of each tensor that a node returns; sizes that vary count as they were when it was exported."""
     values = node.meta.get("val")
-    total = 0.0
-    for one in values if isinstance(values, list | tuple) else [values]:
-        if isinstance(one, torch.Tensor):
-            sizes = [size.node.hint if isinstance(size, torch.SymInt) else size for size in one.shape]
-            total += math.inf if any(size is None for size in sizes) else math.prod(sizes) * one.element_size()
-    return total
+    return [_nbytes(one) for one in (values if isinstance(values, list | tuple) else [values])]
+
+
+def _nbytes(value: Any) -> float:
+    if not isinstance(value, torch.Tensor):
+        return 0.0
+    sizes = [size.node.hint if isinstance(size, torch.SymInt) else size for size in value.shape]
+    return math.inf if any(size is None for size in sizes) else math.prod(sizes) * value.element_size()
 
 
 Item = TypeVar("Item")

@@ -226,6 +226,12 @@ GeneratorFamily = Literal[
 ]  # fmt: skip
 """Families of operators that generated programs call, in the order in which the generator lists them."""
 
+BandKind = Literal[
+    "channels", "elementwise", "expanded", "joined", "layer_norm", "looked_up", "nearest", "other_dims", "padded",
+    "permuted", "product", "reduced", "reshaped", "selected", "shuffled", "sliced", "window",
+]  # fmt: skip
+"""How a part of a result along one dim depends on parts of the arguments; see `exirkit.passes.optimize.tiling`."""
+
 
 class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -272,6 +278,8 @@ class OperatorFacts(_Entry):
         in_place: Arguments that the kernel of the out variant may overwrite with its result: it reads each element
             before it writes the one in that place, and never again. A mapping names the results of operators with
             several.
+        bands: How a part of the result along one dim is computed from parts of the arguments; it is not written for
+            elementwise operators that have such a trait.
         cost: How much work a call does.
         advice: What to do about an operator that is not core, where torch has no decomposition.
         generate: How generated programs call it, each with `family`, and options of that family. `dtypes` are those of
@@ -288,6 +296,7 @@ class OperatorFacts(_Entry):
     pairs: tuple[str, ...] = ()
     defaults: dict[str, str] = {}
     in_place: tuple[str, ...] | dict[str, tuple[str, ...]] = ()
+    bands: BandKind | None = None
     cost: Cost = Cost()
     advice: str | None = None
     generate: tuple[dict[str, Any], ...] = ()

@@ -164,6 +164,10 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
         "scratch-room": Setting(
             None, "bytes that such a rule may use at a node, from `ExecutorchBackendConfig.arena_limit`"
         ),
+        "tile-limit": Setting(
+            None, "bytes that values may take at once, from `arena_limit`, where the program as it is needs more"
+        ),
+        "results-over-arguments": Setting(False, "`MemoryPlanningPass.in_place`"),
         "known-estimates": Setting(
             None, "what such rules were found to gain where the same program was rewritten before"
         ),
@@ -212,6 +216,7 @@ def executorch_settings(config: ExecutorchBackendConfig, planner: MemoryPlanning
         "ignore-missing-out-variants": config.to_out_var_pass.ignore_to_out_var_failure,
         "alloc-graph-input": planner.alloc_graph_input,
         "alloc-graph-output": planner.alloc_graph_output,
+        "results-over-arguments": planner.in_place,
         "allow-unbounded": config.dynamic_memory_planning_mode is DynamicMemoryPlanningMode.SYMBOLIC,
     }
 

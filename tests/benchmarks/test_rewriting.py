@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+from itertools import islice
 
 import pytest
 import torch
 from benchmarks.rewriting.engines import ENGINES, fresh_copy
 from benchmarks.rewriting.graphs import plant
 from benchmarks.rewriting.measuring import Cell, measure, report
-from benchmarks.rewriting.rules import family
+from benchmarks.rewriting.rules import book_text, family
+from benchmarks.rewriting.scale import many, rewritten
+
+from exirkit.patterns import RuleEngine, parse_book
 
 RULES = family()[:12]
 SEED = 7
@@ -24,6 +28,16 @@ NAMES = [
 
 def test_family_has_120_rules_of_different_structure() -> None:
     assert len({rule.term for rule in family()}) == len({rule.name for rule in family()}) == 120
+
+
+def test_more_rules_are_other_rules_of_the_same_language() -> None:
+    rules = tuple(islice(many(), 1_000))
+    assert rules[:120] == family()
+    assert len({rule.term for rule in rules}) == len({rule.name for rule in rules}) == 1_000
+    some = (*family()[:3], *rules[120::200])
+    engine = RuleEngine(parse_book(book_text(some)).require_valid().rules)
+    assert rewritten(engine, 200, 0.5)[0] > 0
+    assert rewritten(engine, 200, 0.0)[0] == 0
 
 
 def test_same_seed_same_program() -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .lowering import to_edge_keeping_whole as to_edge_keeping_whole
     from .managers import EdgeProgramManager as EdgeProgramManager
     from .managers import ExecutorchProgramManager as ExecutorchProgramManager
-    from .managers import kernels_of as kernels_of
+    from .one_method import kernels_of as kernels_of
     from .program_bundle import BundledPrograms as BundledPrograms
     from .program_bundle import read_bundle as read_bundle
     from .program_bundle import write_bundle as write_bundle
@@ -47,7 +47,7 @@ _HOMES = {
     "read_certificate": "certification.document",
     "recording_lowering": "certification.recording",
     "cheap_tracing": "cheap_tracing",
-    "kernels_of": "managers",
+    "kernels_of": "one_method",
     "lower_to_backends": "lowering",
     "read_bundle": "program_bundle",
     "to_backend": "delegation",

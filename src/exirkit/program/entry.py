@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from exirkit.passes import EdgeCompileConfig, Partitioner, Pipeline
 
-    from .managers import EdgeProgramManager, Programs, Progress
+    from .managers import EdgeProgramManager, Programs
+    from .one_method import Progress
 
 
 def to_edge(

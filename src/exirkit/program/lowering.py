@@ -21,7 +21,8 @@ from exirkit.passes import (
 )
 
 from .delegation import accepted
-from .managers import EdgeProgramManager, Programs, Progress, by_method, method_of, pipeline_between, say
+from .managers import EdgeProgramManager, Programs, by_method, method_of, pipeline_between
+from .one_method import Progress, say
 
 
 @seldom_collected()

@@ -1,19 +1,14 @@
-"""The managers of Edge and of ExecuTorch programs, and the way from one to the other.
-
-A method is lowered as fast as its memory allows: optimized, lowered, planned, and what that takes is measured.
-"""
+"""The managers of Edge and of ExecuTorch programs, and the way from one to the other."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from torch.export import ExportedProgram
-from torch.fx import Node
 
 from exirkit.devtools import ETRecord
 from exirkit.emit import (
@@ -32,18 +27,15 @@ from exirkit.ir import (
     ContractError,
     Diagnostic,
     DiagnosticError,
-    Location,
     ModelError,
     UsageError,
     locate,
     seldom_collected,
-    widens,
 )
 from exirkit.passes import (
     EdgeCompileConfig,
     ExecutorchBackendConfig,
     FuseQuantizedEmbeddings,
-    LiveBytes,
     MemoryPlanningPass,
     Partitioner,
     Pipeline,
@@ -55,20 +47,16 @@ from exirkit.passes import (
     has_library_operators,
     has_quantized_blocks,
     has_quantized_embeddings,
-    needs_legalizing,
-    peak_nbytes,
-    planned_nbytes,
     reject_readers_of_shared_buffers,
 )
-from exirkit.patterns import Target, read_target
 from exirkit.verifiers import KernelTable, check_edge_program, check_kernels, check_quantization
 
 from .delegation import delegated_methods
 from .external_constants import file_of_constant, has_external_constants, mark_external_constants
 from .in_place import in_place_settings
+from .one_method import MethodLowering, Progress, check_optimization, kernels_of, target_of
 
 Programs = ExportedProgram | Mapping[str, ExportedProgram]
-Progress = Callable[[str], None]
 
 
 def by_method(programs: Programs) -> dict[str, ExportedProgram]:
@@ -95,12 +83,6 @@ def method_of(programs: Mapping[str, ExportedProgram], name: str) -> ExportedPro
     return programs[name]
 
 
-def say(progress: Progress | None, line: str) -> None:
-    """Tell the caller what comes next, if it wants to know."""
-    if progress is not None:
-        progress(line)
-
-
 def pipeline_between(given: Pipeline | None, usual: str) -> Pipeline:
     """Return a pipeline for a step of the chain.
 
@@ -124,183 +106,6 @@ def pipeline_between(given: Pipeline | None, usual: str) -> Pipeline:
             )
         )
     return given
-
-
-_ATTEMPTS = 5
-"""How often an optimization is repeated with less memory. Each time the excess is taken off, so few are needed."""
-_USUAL_GROWTH = 2
-"""How many times as large as at `-O1` an arena at `-O2` may be if nothing else is asked for."""
-_KERNELS = "choose-kernels"
-"""The stage of optimization in which memory is traded for time."""
-_SPLITTING = ("aten::split_copy.Tensor_out", "aten::unbind_copy.int_out")
-
-
-def check_optimization(config: ExecutorchBackendConfig) -> None:
-    """Reject choices that contradict each other.
-
-    Raises:
-        UsageError: EK706, a level, aim or limit that is none.
-    """
-    problems = (
-        (config.optimization_level not in (0, 1, 2), "optimization_level", "0, 1 or 2"),
-        (config.optimize_for not in ("speed", "size"), "optimize_for", "'speed' or 'size'"),
-        (config.arena_limit is not None and config.arena_limit < 0, "arena_limit", "a number of bytes"),
-        (config.search < 0, "search", "a number of rewrites"),
-    )
-    for is_wrong, name, expected in problems:
-        if is_wrong:
-            message = f"ExecutorchBackendConfig.{name} is {getattr(config, name)!r}"
-            raise UsageError(Diagnostic.of("EK706", message, expected=expected))
-
-
-def target_of(config: ExecutorchBackendConfig) -> Target:
-    """Return the description of the target that is lowered for.
-
-    Raises:
-        UsageError: EK209, it is not a description.
-        OSError: It cannot be read.
-    """
-    if isinstance(config.target, Target):
-        return config.target
-    return read_target("any" if config.target is None else config.target)
-
-
-def kernels_of(target: Target) -> KernelTable | None:
-    """Return the kernels of a target, or None where nothing is known of them."""
-    if target.registry is None:
-        return None
-    # Targets are values; making a table takes longer than checking a small program.
-    key = (target.name, target.registry.model_dump_json())
-    if key not in _TABLES:
-        _TABLES[key] = KernelTable(target.name, target.registry.conditions())
-    return _TABLES[key]
-
-
-_TABLES: dict[tuple[str, str], KernelTable] = {}
-
-
-@dataclass(frozen=True)
-class MethodLowering:
-    """Lowers programs of one method from Edge to ExecuTorch.
-
-    Attributes:
-        method: Its name.
-        pipeline: Lowers.
-        planner: Plans memory.
-        settings: For the pipeline.
-        progress: Called with a line of text before each long step.
-    """
-
-    method: str
-    pipeline: Pipeline
-    planner: MemoryPlanningPass
-    settings: Mapping[str, Any]
-    progress: Progress | None
-
-    def optimized(self, program: ExportedProgram, config: ExecutorchBackendConfig) -> ExportedProgram:
-        """Return the program optimized, lowered and planned.
-
-        Raises:
-            ModelError: EK707, memory does not suffice; or what lowering raises.
-        """
-        level = config.optimization_level
-        program = self._legalized(program, target_of(config))
-        limit = math.inf if config.arena_limit is None else float(config.arena_limit)
-        if level == 2:
-            found = self._for_target(program, config, limit)
-            if found is not None:
-                return found
-        sizes = []
-        for lower_level in range(min(level, 1), -1, -1):
-            lowered = self._lowered(self._exactly(program) if lower_level else program)
-            sizes.append(planned_nbytes(lowered))
-            if sizes[-1] <= limit:
-                return lowered
-        raise ModelError(
-            Diagnostic.of(
-                "EK707",
-                f"planned memory of {min(sizes):,} bytes is more than arena_limit allows",
-                location=Location(method=self.method),
-                expected=f"at most {config.arena_limit:,} bytes",
-            )
-        )
-
-    def _legalized(self, program: ExportedProgram, target: Target) -> ExportedProgram:
-        """Return the program without operators for which the target has no kernel, where others can do their work."""
-        kernels = kernels_of(target)
-        if kernels is None or not needs_legalizing(program):
-            return program
-        features = {name: target.has(name) for name in ("volumes", "integers")}
-        splits = all(kernels.resizes(name) for name in _SPLITTING)
-        settings = {**self.settings, **features, "sorts": kernels.has("aten::sort.values"), "splits": splits}
-        return Pipeline.shipped("legalize").run(program, settings=settings, progress=self._say).program
-
-    def _exactly(self, program: ExportedProgram) -> ExportedProgram:
-        """Return the program optimized without any change of results, and without need of more memory."""
-        most = peak_nbytes(program)
-        for share_results in (True, False):
-            settings = {"share-results": share_results}
-            made = Pipeline.shipped("optimize_1").run(program, settings=settings, progress=self._say).program
-            # A result that is kept for a second user is alive for longer.
-            if peak_nbytes(made) <= most:
-                return made
-        return program
-
-    def _for_target(
-        self, program: ExportedProgram, config: ExecutorchBackendConfig, limit: float
-    ) -> ExportedProgram | None:
-        """Return the program optimized for a target with at most so much memory, or None if that does not do."""
-        for_speed = config.optimize_for == "speed"
-        is_usual = for_speed and config.arena_limit is None
-        if is_usual:
-            limit = _USUAL_GROWTH * peak_nbytes(program)
-        elif not for_speed:
-            limit = min(limit, planned_nbytes(self._lowered(program)))
-        pipeline = Pipeline.shipped("optimize_2")
-        widens_weights = for_speed and any(map(widens, program.graph.nodes))
-        settings: dict[str, Any] = {
-            "target": target_of(config),
-            "widen-weights": widens_weights,
-            "known-estimates": {},
-            "adds-calls": for_speed,
-            "search": config.search,
-            "searches": config.search > 0,
-        }
-        # What stands before does not depend on the memory that there is.
-        simple = pipeline.run(program, settings=settings, stop_before=_KERNELS, progress=self._say).program
-        allowed = limit
-        for attempt in range(_ATTEMPTS):
-            if allowed < math.inf:
-                settings["scratch-room"] = _room(allowed, program.graph_signature.user_inputs)
-            made = pipeline.run(simple, settings=settings, start_at=_KERNELS, progress=self._say).program
-            lowered = self._lowered(made)
-            if planned_nbytes(lowered) <= limit:
-                return lowered
-            # What is live at once is only a lower bound of what a plan takes.
-            if is_usual and attempt == 0:
-                limit = max(limit, _USUAL_GROWTH * planned_nbytes(self._lowered(self._exactly(program))))
-            excess = planned_nbytes(lowered) - limit
-            if excess <= 0:
-                return lowered
-            if allowed <= 0:
-                break
-            allowed = max(0.0, allowed - excess)
-        return None
-
-    def _lowered(self, program: ExportedProgram) -> ExportedProgram:
-        made = self.pipeline.run(program, settings=self.settings, progress=self._say).program
-        self._say("planning memory")
-        self.planner.run(made.graph_module, made.graph_signature)
-        return made
-
-    def _say(self, title: str) -> None:
-        say(self.progress, f"{self.method}: {title}")
-
-
-def _room(allowed: float, inputs: Iterable[Any]) -> Callable[[Node], float]:
-    """Return what says how many bytes a rewrite may use at a node, beside what is alive there anyway."""
-    alive = LiveBytes(frozenset(inputs))
-    return lambda node: allowed - alive(node)
 
 
 class _Methods:

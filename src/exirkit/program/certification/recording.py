@@ -14,7 +14,8 @@ from exirkit.emit import open_program
 from exirkit.ir import Diagnostic, ModelError
 from exirkit.passes import ApplyRules, ExecutorchBackendConfig, StageEvent, watching
 from exirkit.patterns import CompiledRule, LoadedBook, RuleStanding, Target, is_shipped, load_book, standings
-from exirkit.program.managers import ExecutorchProgramManager, kernels_of, target_of
+from exirkit.program.managers import ExecutorchProgramManager
+from exirkit.program.one_method import kernels_of, target_of
 from exirkit.runtime_ref import OperatorRegistry, check_plan_kernels, verify_program
 from exirkit.verifiers import check_program
 

@@ -1,0 +1,1 @@
+"""Computing parts of a program band by band, so that less memory is needed at once."""
