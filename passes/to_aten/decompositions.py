@@ -249,7 +249,8 @@ def _scanned(x: Tensor, dim: int, join: Joined, neutral: float, reduce: Reduced)
         joined = join(x.narrow(dim, reach, size - reach), x.narrow(dim, 0, size - reach))
         x = torch.cat([x.narrow(dim, 0, reach), joined], dim)
         reach *= 2
-    return x.clone() if size < 2 else x
+    # As torch makes room for the results of all of them.
+    return x.clone(memory_format=torch.contiguous_format) if size < 2 else x
 
 
 aten = torch.ops.aten

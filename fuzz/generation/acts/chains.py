@@ -24,15 +24,17 @@ def numbered_calls(scope: Scope) -> None:
     kinds = [kind for kind in _KINDS if all(map(allows, kind))]
     if not kinds:
         return
-    for _ in range(scope.choices.integer(1, 3)):
+    # Limits are what is merged most, and what two pairs of numbers are to each other has most cases.
+    limits = [kind for kind in kinds if _CLAMP in kind or _HARDTANH in kind]
+    for _ in range(scope.choices.integer(2, 4)):
         is_whole = scope.choices.chance(0.25)
         dtype = scope.choices.pick(
-            (torch.int64, torch.int32) if is_whole else (torch.float32, torch.float32, torch.float64)
+            (torch.int64, torch.int32) if is_whole else (torch.float32, torch.float32, torch.float32, torch.float64)
         )
         numbers: Sequence[float] = _WHOLE if is_whole else _NUMBERS
         drawn = tuple(scope.choices.pick(numbers) for _ in range(_COUNT))
         source = value = scope.new_input(dtype, (_COUNT,), Contents("numbers", numbers=drawn))
-        kind = scope.choices.pick(kinds)
+        kind = scope.choices.pick(limits if limits and scope.choices.chance(0.5) else kinds)
         for _ in range(scope.choices.integer(2, 3)):
             value = _numbered(scope, scope.choices.pick(kind), value, numbers)
             if scope.choices.chance(0.15):
@@ -46,7 +48,7 @@ def _numbered(scope: Scope, op: str, value: Value, numbers: Sequence[float]) -> 
     if op == _CLAMP:
         low, high = sorted((draw(numbers), draw(numbers)))
         # Limits that cross mean the upper one.
-        pairs = ((low, high), (low, high), (low, high), (low, None), (None, high), (high, low))
+        pairs = (*((low, high),) * 5, (low, None), (None, high), (high, low))
         return loose_call(scope, op, (value, *draw(pairs)), value.dtype, value.sizes, is_exact=True)
     if op == _HARDTANH:
         limits = sorted((draw(numbers), draw(numbers)))
