@@ -63,7 +63,7 @@ class WorthwhilePartitioner(Partitioner):
         left: What the last call of `partition` left outside.
 
     Raises:
-        UsageError: EK209, a description is not one, or `inside` has no `delegate_ns`.
+        UsageError: EK209, a description is not one; EK448, `inside` has no `delegate_ns`.
     """
 
     def __init__(
@@ -80,9 +80,7 @@ class WorthwhilePartitioner(Partitioner):
         if self._inside.delegate_ns is None:
             raise UsageError(
                 Diagnostic.of(
-                    "EK209",
-                    f"this is not a description of delegates: {self._inside.name} has no `delegate_ns`",
-                    hint="name the description of a backend, such as xnnpack, or add what a call of a delegate costs",
+                    "EK448", f"the target description {self._inside.name!r} does not say what a delegate costs"
                 )
             )
         self._delegate_ns = self._inside.delegate_ns

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal, Protocol, TypeAlias
 
 import torch
+from torch.utils import _pytree as pytree
 
 from exirkit.fuzz.generation.method.scope import Scope
 from exirkit.fuzz.generation.method.values import DTYPES, Fact, Value, bits_of, is_float
@@ -27,7 +28,7 @@ _ROUNDING = 1e-2
 _MOST_NUMBERS = 3000
 SIGNED = (torch.int64, torch.int32, torch.int16, torch.int8)
 # How many inputs lie in memory in another order, and how many are computed.
-_ODD_LAYOUTS = 0.15
+_ODD_LAYOUTS = 0.3
 _COMPUTED = 0.25
 
 Layout: TypeAlias = Literal["dense", "transposed", "strided"]
@@ -108,7 +109,7 @@ class Insertion:
         """Return the contents of a leaf; inputs of some dims may lie in memory in another order."""
         tensor: torch.Tensor = self.instance.names[name].detach()
         is_input = self.instance.kinds[name] == "input"
-        layout: Layout = "dense"
+        layout: Layout = "transposed" if is_input and _is_transposed(tensor) else "dense"
         if self.varied and is_input and tensor.dim() >= 2 and self.scope.choices.chance(_ODD_LAYOUTS):
             layout = self.scope.choices.pick(("transposed", "strided"))
         if name in self.special and is_input:
@@ -235,12 +236,23 @@ class _Dry:
         if name_of(underlying(op)).startswith(_FOREIGN):
             raise TypeError("the official exporter registers these, not torch")
         result = op(*args, **kwargs)
+        # Kernels take some dtypes that torch rejects while exporting: numbers as a condition of `where`.
+        op(*pytree.tree_map_only(torch.Tensor, _as_meta, args), **pytree.tree_map_only(torch.Tensor, _as_meta, kwargs))
         results = [result] if isinstance(result, torch.Tensor) else list(result)
         if not all(isinstance(each, torch.Tensor) and each.dtype in DTYPES for each in results):
             raise TypeError("a program has no such values")
         if not self.is_special and not all(bool(torch.isfinite(each.double()).all()) for each in results):
             raise ValueError("a program has finite values only")
         return result if isinstance(result, torch.Tensor) else results
+
+
+def _is_transposed(tensor: torch.Tensor) -> bool:
+    """Whether the last two dims of a tensor lie in memory in the other order."""
+    return tensor.dim() >= 2 and not tensor.is_contiguous() and tensor.mT.is_contiguous()
+
+
+def _as_meta(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to("meta")
 
 
 def _can_be_negated(tensor: torch.Tensor) -> bool:

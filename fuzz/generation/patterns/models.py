@@ -17,7 +17,7 @@ from exirkit.ir import Diagnostic, OpOverload, UsageError, underlying
 from exirkit.patterns import INSTANCE_ERRORS
 
 from .insertion import SIGNED
-from .recorded_calls import LEFT_OUT, Kind, RecordedCall, RecordedInstance, Ref, changes
+from .recorded_calls import LEFT_OUT, Kind, RecordedCall, RecordedInstance, Ref, changes, shuffled
 from .sources import COARSE, FINE, FINE_SHARE, Candidate, Way, cast_others
 
 _KINDS: Mapping[InputKind, Kind] = {
@@ -51,7 +51,7 @@ class ModelPatterns:
         if not _runs(self._whole):
             raise _rejected(self.name, "one of its calls gives something else than tensors")
         possible = [one for one in changes(self._whole) if _runs(replace(self._whole, calls=one[1]))]
-        self._changes = random.Random(self.name).sample(possible, len(possible))
+        self._changes = shuffled(possible, random.Random(self.name))
 
     def candidates(self, way: Way, number: int) -> Iterator[Candidate]:
         """Yield what may be insertion."""
@@ -220,8 +220,14 @@ def _revalued(whole: RecordedInstance, rng: random.Random) -> RecordedInstance:
     """
     names = {name: _redrawn(tensor, rng) for name, tensor in whole.names.items()}
     signed = {name: _with_signs(tensor, rng) for name, tensor in names.items() if whole.kinds[name] == "input"}
-    made = replace(whole, names={**names, **signed})
-    return made if rng.random() < _SIGNED_SHARE and _runs(made) else replace(whole, names=names)
+    made = replace(whole, names=_laid_out_as(whole.names, {**names, **signed}))
+    is_signed = rng.random() < _SIGNED_SHARE and _runs(made)
+    return made if is_signed else replace(whole, names=_laid_out_as(whole.names, names))
+
+
+def _laid_out_as(given: Mapping[str, torch.Tensor], drawn: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return values in the layouts of the example: a pass may be mistaken about them."""
+    return {name: torch.empty_like(given[name]).copy_(value) for name, value in drawn.items()}
 
 
 def _redrawn(tensor: torch.Tensor, rng: random.Random) -> torch.Tensor:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -127,6 +128,21 @@ def changes(whole: RecordedInstance) -> Iterator[tuple[str, tuple[RecordedCall, 
     for at, call in enumerate(whole.calls):
         for text, changed in _changed_calls(whole, at, call):
             yield f"{name_of(call.op)}: {text}", (*whole.calls[:at], changed, *whole.calls[at + 1 :])
+
+
+Change = tuple[str, tuple[RecordedCall, ...]]
+"""What was changed, and all calls with it."""
+
+
+def shuffled(found: Sequence[Change], rng: random.Random) -> list[Change]:
+    """Return changes in random order, but one of each argument before a second one of any.
+
+    An argument of which many other values are tried does not keep those of the others back so.
+    """
+    groups: dict[str, list[Change]] = {}
+    for one in rng.sample(found, len(found)):
+        groups.setdefault(one[0].partition(" = ")[0], []).append(one)
+    return [one for round_ in zip_longest(*groups.values()) for one in round_ if one is not None]
 
 
 def _changed_calls(whole: RecordedInstance, at: int, call: RecordedCall) -> Iterator[tuple[str, RecordedCall]]:

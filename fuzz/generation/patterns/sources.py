@@ -23,7 +23,7 @@ from exirkit.patterns import (
 )
 
 from .insertion import Instance
-from .recorded_calls import changes, recorded
+from .recorded_calls import changes, recorded, shuffled
 
 Way: TypeAlias = Literal["match", "near", "shared", "dtype", "special"]
 """`match`: the pattern; `shared`: another call uses a value inside it; `special`: with NaN and infinities; `near`: one
@@ -127,7 +127,7 @@ class RulePatterns:
         instance = pattern_instance(self._rule, number + 1)
         whole = None if instance is None else recorded(instance)
         changed = [] if whole is None else list(changes(whole))
-        for text, calls in random.Random(f"{self.name}:{number}").sample(changed, len(changed)):
+        for text, calls in shuffled(changed, random.Random(f"{self.name}:{number}")):
             if whole is not None:
                 yield self._candidate(replace(whole, calls=calls), "near", text)
 

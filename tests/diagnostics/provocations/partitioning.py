@@ -14,7 +14,14 @@ from exirkit import (
     to_backend,
 )
 from exirkit.cli.commands.new_backend import write_backend
-from exirkit.passes import account_of
+from exirkit.passes import WorthwhilePartitioner, account_of
+
+
+@provokes("EK448")
+def kernels_taken_for_a_backend(scratch: Path) -> None:
+    made = load_partitioner(npu(scratch, f"{HEAD}rules:\n- op: aten.sin.default\n"))
+    WorthwhilePartitioner(made, inside="official_host")
+
 
 HEAD = "partitioning: 1\nbackend: Npu\n"
 

@@ -50,7 +50,8 @@ PASSES: dict[str, tuple[str, Sequence[tuple[Any, tuple[torch.Tensor, ...]]]]] = 
         "ToLinear",
         [
             (nn.Linear(3, 4), (torch.randn(2, 3),)),
-            (product, (torch.randn(3, 3), torch.randn(3, 3))),
+            # Weights that lie in columns: a permutation that keeps the order of dims is a copy of these.
+            (product, (torch.randn(3, 3), torch.randn(3, 3).t())),
             (sum_and_product, (torch.randn(3), torch.randn(3, 3), torch.randn(3, 3))),
         ],
     ),

@@ -101,7 +101,7 @@ def test_what_decides(inside: Target, outside: Target, count: int) -> None:
 
 
 def test_a_description_of_kernels_is_rejected() -> None:
-    with pytest.raises(UsageError, match=r"EK209.*official_host has no `delegate_ns`"):
+    with pytest.raises(UsageError, match=r"EK448.*official_host"):
         WorthwhilePartitioner(Each(), inside="official_host")
 
 
