@@ -118,7 +118,8 @@ class ExecutorchBackendConfig:
         optimize_for: `speed`, or `size`: no larger arena than without optimization, and no rewrite for speed that makes
             more calls than it replaces.
         arena_limit: Most bytes that planned memory may take in a method; what gains time costs memory only up to here,
-            and from level 1 on parts of the program are computed in bands where it needs more. None: at level 2, for speed, at most twice what level 1 takes.
+            and from level 1 on parts of the program are computed in bands where it needs more. None: at level 2, for
+            speed, at most twice what level 1 takes.
         search: At level 2, how many rewrites may be tried in each method to find sequences of them that gain more than
             the best one at each node; 0: none.
         target: Description of the target, or the name of a shipped one or of a file. Calls that its kernels do not
