@@ -7,13 +7,12 @@ from dataclasses import replace
 from typing import Any, Literal, Protocol, TypeAlias
 
 import torch
-from torch.utils import _pytree as pytree
 
 from exirkit.fuzz.generation.method.scope import Scope
 from exirkit.fuzz.generation.method.values import DTYPES, Fact, Value, bits_of, is_float
 from exirkit.fuzz.generation.operators.catalogue import shipped_operators
 from exirkit.fuzz.programs import Contents, make_tensor
-from exirkit.ir import underlying
+from exirkit.ir import pytree, underlying
 from exirkit.patterns import INSTANCE_ERRORS, Builder, name_of
 
 _FAMILIES = frozenset({"shape", "join", "cut", "index", "choose", "clamp", "cast", "create", "layout", "pad"})
