@@ -53,6 +53,7 @@ from .books.traced_bodies import BodyExample
 from .books.traced_literals import TracedLiteral, size_names
 from .books.unfusing import unfuse
 from .engine.bisection import Bisection, bisect_rewrites
+from .engine.cost_choice import LEAST_SHARE
 from .engine.meanings import carry_out, put_attributes, with_meanings
 from .engine.program_facts import ProgramFacts
 from .engine.report import Application, Rejection, RewriteHistory, RewriteReport, RuleStatistics
@@ -162,6 +163,7 @@ __all__ = [
     "DTYPES",
     "FAMILIES",
     "INSTANCE_ERRORS",
+    "LEAST_SHARE",
     "RULE_STATUSES",
     "Analysis",
     "Application",

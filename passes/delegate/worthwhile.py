@@ -21,13 +21,10 @@ from exirkit.ir import (
     is_param,
 )
 from exirkit.passes.delegate.backend import DELEGATION_TAG, DelegationSpec, Partitioner, PartitionResult
-from exirkit.patterns import Target, read_target
+from exirkit.patterns import LEAST_SHARE, Target, read_target
 
 LEFT_OUTSIDE = "left_outside"
 """Key in `meta` of calls that a partitioner would have taken, and that stay outside on purpose."""
-
-# Descriptions are measured: a smaller share is not certain to be gained.
-_LEAST_SHARE = 0.05
 
 
 @dataclass(frozen=True)
@@ -119,7 +116,7 @@ class WorthwhilePartitioner(Partitioner):
         copied_ns = self._inside.shared_weight_ns * shared
         inside_ns = self._delegate_ns + copied_ns + sum(map(self._inside.cost_of, calls))
         outside_ns = sum(map(self._outside.cost_of, calls))
-        if not math.isfinite(inside_ns + outside_ns) or outside_ns > (1 - _LEAST_SHARE) * inside_ns:
+        if not math.isfinite(inside_ns + outside_ns) or outside_ns > (1 - LEAST_SHARE) * inside_ns:
             return None
         return LeftOutside(tag, tuple(node.name for node in calls), inside_ns, outside_ns)
 

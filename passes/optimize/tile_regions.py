@@ -67,5 +67,4 @@ class TileRegions(ReportingPass[Tiling]):
         target = self.target if isinstance(self.target, Target) else read_target(self.target or "official_host")
         found = find_regions(editor.program, self.limit, target, in_place=self.in_place, exact=self.exact)
         self.reports.append(Tiling(tuple(found or ()), found is not None))
-        for region in found or ():
-            compute_in_bands(editor, region)
+        compute_in_bands(editor, found or ())

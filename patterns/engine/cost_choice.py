@@ -21,8 +21,8 @@ from exirkit.patterns.matching.state import State
 from exirkit.patterns.operators.table import name_of
 from exirkit.patterns.operators.targets import Target
 
-# Descriptions are measured: a smaller share of the time that calls take is not certain to be gained.
 LEAST_SHARE = 0.05
+"""Share of the time of calls that a gain has to be: descriptions are measured, and less is not certain to be gained."""
 
 Room = Callable[[Node], float]
 """Bytes of memory that the results of a rewrite may take at a node at once."""

@@ -127,7 +127,7 @@ def times_of_traces(folder: Path, ns_per_tick: float = 1.0) -> Times:
         ns_per_tick: Nanoseconds of a unit of times in traces; `times.yaml` has nanoseconds.
 
     Raises:
-        SystemExit: There is no list in the folder, or nothing was measured.
+        SystemExit: The folder has no list, or nothing was measured.
     """
     if not (folder / LIST).is_file():
         raise SystemExit(f"{folder} has no {LIST}: `--programs FOLDER` writes it beside the programs")

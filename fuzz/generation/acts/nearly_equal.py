@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import torch
 
@@ -13,6 +14,7 @@ from exirkit.fuzz.programs import Contents
 from .loose import hide, loose_call, returned
 
 _SHAPES = ((9, 9), (40,), (3, 4), (2, 3, 5), (64,), (5,), (16, 4), (1, 7))
+_LAYOUTS: Sequence[Literal["dense", "transposed"]] = ("dense", "dense", "dense", "transposed")
 _KINDS = ("constant", "constant", "parameter", "buffer")
 _COMBINING = ("aten.add.Tensor", "aten.mul.Tensor", "aten.sub.Tensor", "aten.maximum.default")
 
@@ -40,8 +42,7 @@ def nearly_equal_stored(scope: Scope) -> None:
             hide(scope, inputs[shape])
         whole = dtype == torch.int32
         listed = tuple(int(one) if whole else one for one in numbers)
-        layout = scope.choices.pick(("dense", "dense", "dense", "transposed"))
-        contents = Contents("numbers", numbers=listed, layout=layout)  # type: ignore[arg-type]
+        contents = Contents("numbers", numbers=listed, layout=scope.choices.pick(_LAYOUTS))
         other = scope.building.store(kind, dtype, shape, contents)
         made = torch.promote_types(torch.float32, dtype)
         # The sign of a zero is seen in what it is divided by.

@@ -378,7 +378,7 @@ def _of_dim(value: Any, place: int, count: int, usual: int) -> int:
 
 
 def _outside(call: Call, is_convolution: bool) -> float | None:
-    """Return what windows see beyond the ends, or None if there is no such number."""
+    """Return what windows see beyond the ends, or None if that is not one number."""
     if is_convolution:
         return 0.0
     if "count_include_pad" in call.arguments:

@@ -43,6 +43,7 @@ class Region:
         result: The last one, whose bands are joined.
         nodes: All of them, in order.
         bands: Bands of the result, which cover it.
+        readings: For each band, how the calls that it needs are computed.
         nbytes: Bytes that are alive at once while the region is computed.
         cost: What is computed more than once, and what is copied, as a time by the target description, in ns.
     """
@@ -50,6 +51,7 @@ class Region:
     result: Node
     nodes: tuple[Node, ...]
     bands: tuple[Band, ...]
+    readings: tuple[Mapping[Node, Reading], ...]
     nbytes: float
     cost: float
 
@@ -191,12 +193,11 @@ class _Division:
         if not self.too_large:
             return []
         count = len(self.facts.nodes)
-        cuts = frozenset(self._cuts)
         for place in range(count):
             before = self._best[place]
             if self.needs[place] <= self.limit and before.cost < math.inf:
                 self._best[place + 1] = _Way(before.cost, None, place)
-            if place in cuts and place >= self.too_large[0]:
+            if place in self._cuts and place >= self.too_large[0]:
                 self._end_regions_at(place)
         if self._best[count].cost == math.inf:
             return None
@@ -209,17 +210,17 @@ class _Division:
         return found[::-1]
 
     @cached_property
-    def _cuts(self) -> list[int]:
+    def _cuts(self) -> frozenset[int]:
         """Places behind which less is alive than before or behind them, or in front of what is too large."""
         between = self.between
         last = len(between) - 2
-        return [
+        return frozenset(
             place
             for place in range(last + 1)
             if place == last
             or self.needs[place + 1] > self.limit
             or between[place] < max(between[max(0, place - 1)], between[place + 1])
-        ]
+        )
 
     def _end_regions_at(self, end: int) -> None:
         """Take the cheapest way that ends with a region whose result is at a place, if it is cheaper than the best."""
@@ -256,7 +257,8 @@ class _Division:
     def _starts(self, end: int) -> list[int]:
         """Return where regions may begin that end at a place: such that nothing else of them is used behind it."""
         place_of, nodes = self.facts.place, self.facts.nodes
-        cuts = {place + 1 for place in self._cuts}
+        # It has to take something in that is too large.
+        latest = max((place for place in self.too_large if place <= end), default=-1)
         found = []
         for place in range(end, max(-1, end - _LONGEST), -1):
             node = nodes[place]
@@ -266,8 +268,7 @@ class _Division:
                 break
             if place != end and any(place_of[user] > end for user in node.users):
                 break
-            # It has to take something in that is too large.
-            if place in cuts and any(place <= one <= end for one in self.too_large):
+            if place <= latest and place - 1 in self._cuts:
                 found.append(place)
         return found
 
@@ -333,7 +334,11 @@ class _Division:
         cost = cover.costs[start] + facts.copying(copied + facts.nbytes[end])
         nbytes = max(most, self._joining(end))
         nodes = tuple(facts.nodes[place] for place in range(start, end + 1) if not facts.is_constant(place))
-        return Region(facts.nodes[end], nodes, cover.bands, nbytes, cost)
+        of_nodes = tuple(
+            {facts.nodes[place]: readings[place] for place in sorted(readings) if place >= start}
+            for readings in cover.readings
+        )
+        return Region(facts.nodes[end], nodes, cover.bands, of_nodes, nbytes, cost)
 
     def _joining(self, end: int) -> float:
         """Return the bytes that are alive when the bands of a result are joined."""

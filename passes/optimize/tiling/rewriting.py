@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch.fx import Node
 
 from exirkit.ir import GraphEditor, named_arguments, ops, split_arguments, underlying
 
-from .bands import Band, Operand, Reading, call_of, first_value, read
+from .bands import Band, Operand, Reading, first_value
 from .regions import Region
 
 _SLICE = ops.edge.aten.slice_copy.Tensor
@@ -17,49 +18,51 @@ _PAD = ops.edge.aten.constant_pad_nd.default
 _CAT = ops.edge.aten.cat.default
 
 
-def compute_in_bands(editor: GraphEditor, region: Region) -> None:
-    """Replace the calls of a region by calls for each band of its result, and join the results."""
-    pieces = [_BandCalls(editor, region, band).made() for band in region.bands]
-    result = region.result
-    joined = editor.call(_CAT, (pieces, region.bands[0].dim), before=result, origins=result)
-    editor.replace(result, joined)
-    editor.erase_unused(result)
+def compute_in_bands(editor: GraphEditor, regions: Sequence[Region]) -> None:
+    """Replace the calls of each region by calls for each band of its result, and join the results.
+
+    Args:
+        editor: Editor of the program in which the regions were found.
+        regions: Regions in order; later ones may read the results of earlier ones.
+    """
+    joined: dict[Node, Node] = {}
+    for region in regions:
+        result = region.result
+        parts = zip(region.bands, region.readings, strict=True)
+        pieces = [_BandCalls(editor, result, readings, joined).made(band) for band, readings in parts]
+        joined[result] = editor.call(_CAT, (pieces, region.bands[0].dim), before=result, origins=result)
+        editor.replace(result, joined[result])
+        editor.erase_unused(result)
 
 
 class _BandCalls:
-    """Makes the calls for one band, in front of the call that they stand for in the end."""
+    """Makes the calls for one band.
 
-    def __init__(self, editor: GraphEditor, region: Region, band: Band) -> None:
+    Args:
+        editor: Editor of the program.
+        result: The last call of the region, in front of which calls are made.
+        readings: How the calls of the region are computed, in their order.
+        joined: What has taken the place of the results of other regions.
+    """
+
+    def __init__(
+        self, editor: GraphEditor, result: Node, readings: Mapping[Node, Reading], joined: Mapping[Node, Node]
+    ) -> None:
         self._editor = editor
-        self._region = region
-        self._band = band
-        inside = set(region.nodes)
-        # Bands that are wanted of the values in the region: what every user reads, from the last one on.
-        self._wanted: dict[Node, Band] = {region.result: band}
-        self._readings: dict[Node, Reading] = {}
-        for node in reversed(region.nodes):
-            wanted, call = self._wanted.get(node), call_of(node)
-            if wanted is None or call is None:
-                continue
-            reading = read(node, call, wanted)
-            assert reading is not None, "regions are made of calls of which bands can be computed"
-            self._readings[node] = reading
-            for one in reading.operands:
-                if one.node in inside:
-                    self._wanted[one.node] = one.band.joined(self._wanted.get(one.node))
+        self._result = result
+        self._readings = readings
+        self._joined = joined
         self._made: dict[Node, Node] = {}
         self._slices: dict[tuple[Node, Band], Node] = {}
 
-    def made(self) -> Node:
-        """Make all calls and return the one whose result is the band."""
-        for node in self._region.nodes:
-            if node in self._readings:
-                self._made[node] = self._call(node)
-        result = self._region.result
-        return self._part(result, self._band)
+    def made(self, band: Band) -> Node:
+        """Make all calls and return the one whose result is a band of the region's."""
+        for node in self._readings:
+            self._made[node] = self._call(node)
+        return self._part(self._result, band)
 
     def _call(self, node: Node) -> Node:
-        before, reading = self._region.result, self._readings[node]
+        before, reading = self._result, self._readings[node]
         target: Any = node.target
         if target is operator.getitem:
             return self._editor.call(target, (self._given(reading.operands[0]), 0), before=before, origins=node)
@@ -81,11 +84,11 @@ class _BandCalls:
         pad = [0] * (2 * (rank - operand.band.dim))
         pad[-2:] = [operand.padding.before, operand.padding.after]
         args = (part, pad, operand.padding.value)
-        return self._editor.call(_PAD, args, before=self._region.result, origins=operand.node)
+        return self._editor.call(_PAD, args, before=self._result, origins=operand.node)
 
     def _part(self, node: Node, band: Band) -> Node:
         """Return a band of a value: of the region, as far as it was computed, or from in front of it."""
-        source, start, stop = node, 0, first_value(node).shape[band.dim]
+        source, start, stop = self._joined.get(node, node), 0, first_value(node).shape[band.dim]
         if node in self._made:
             held = self._readings[node].result
             source, start, stop = self._made[node], held.start, held.stop
@@ -94,5 +97,5 @@ class _BandCalls:
         key = (node, band)
         if key not in self._slices:
             args = (source, band.dim, band.start - start, band.stop - start)
-            self._slices[key] = self._editor.call(_SLICE, args, before=self._region.result, origins=node)
+            self._slices[key] = self._editor.call(_SLICE, args, before=self._result, origins=node)
         return self._slices[key]

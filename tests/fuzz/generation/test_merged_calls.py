@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -40,14 +41,14 @@ def chained(act: Callable[[Scope], None], seeds: int) -> Iterator[tuple[Call, Ca
 
 
 def test_limits_lie_within_beyond_and_at_others() -> None:
-    pairs = [
+    pairs: list[tuple[Any, Any]] = [
         (one.args[1:], other.args[1:])
         for one, other in chained(chains.numbered_calls, 150)
         if one.op == other.op == "aten.hardtanh.default"
     ]
-    assert any(two[0] > one[1] for one, two in pairs)  # type: ignore[operator]
-    assert any(two[1] < one[0] for one, two in pairs)  # type: ignore[operator]
-    assert any(one[0] <= two[0] <= two[1] <= one[1] for one, two in pairs)  # type: ignore[operator]
+    assert any(two[0] > one[1] for one, two in pairs)
+    assert any(two[1] < one[0] for one, two in pairs)
+    assert any(one[0] <= two[0] <= two[1] <= one[1] for one, two in pairs)
 
 
 def test_conversions_go_through_dtypes_that_hold_less() -> None:

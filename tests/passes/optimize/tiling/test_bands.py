@@ -192,12 +192,14 @@ def test_bands_of_results(name: str) -> None:
 
 def test_what_has_no_bands() -> None:
     """What bands depend on as a whole, and what is not known."""
-    rows = sample("aten._softmax.default", (t(4, 3), 1, False))
-    assert of_band(rows, call_of(rows), Band(1, 0, 2)) is None  # type: ignore[arg-type]
-    mean = sample("aten.avg_pool2d.default", (t(1, 3, 9, 8), [3, 3], [1, 1], [1, 1], False, False))
-    assert of_band(mean, call_of(mean), Band(2, 0, 2)) is None  # type: ignore[arg-type]
-    ceiling = sample("aten.avg_pool2d.default", (t(1, 3, 9, 8), [2, 2], [2, 2], [0, 0], True))
-    assert of_band(ceiling, call_of(ceiling), Band(2, 0, 2)) is None  # type: ignore[arg-type]
+    for node, dim in (
+        (sample("aten._softmax.default", (t(4, 3), 1, False)), 1),
+        (sample("aten.avg_pool2d.default", (t(1, 3, 9, 8), [3, 3], [1, 1], [1, 1], False, False)), 2),
+        (sample("aten.avg_pool2d.default", (t(1, 3, 9, 8), [2, 2], [2, 2], [0, 0], True)), 2),
+    ):
+        call = call_of(node)
+        assert call is not None
+        assert read(node, call, Band(dim, 0, 2)) is None
     assert call_of(sample("aten.flip.default", (t(4, 3), [0]))) is None
     columns = sample("aten.abs.default", (t(4, 3).t(),))
     assert call_of(columns) is None

@@ -183,6 +183,24 @@ def test_within_every_limit(name: str, in_place: bool) -> None:
     assert met
 
 
+def test_a_region_reads_the_result_of_another() -> None:
+    layers = [
+        layer
+        for _ in range(2)
+        for layer in (torch.nn.Conv2d(1, 16, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(16, 1, 3, padding=1))
+    ]
+    model, image = torch.nn.Sequential(*layers).eval(), torch.randn(1, 1, 24, 20)
+    program = edge_program(model, image)
+    limit = int(0.4 * peak(program, in_place=True))
+    one = TileRegions(limit=limit, in_place=True)
+    made, _ = one.apply(program)
+    assert one.report is not None
+    first, second = one.report.regions
+    assert first.result in second.nodes[0].all_input_nodes
+    assert peak(made, in_place=True) <= limit
+    torch.testing.assert_close(made.module()(image), model(image), rtol=1e-5, atol=1e-5)
+
+
 def test_bytes_that_are_alive() -> None:
     """A result lies over an argument only where that is read for the last time."""
     program = edge_program(Wired(_overwritten, (8, 8)).eval(), torch.randn(1, 1, 24, 20))
