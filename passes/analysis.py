@@ -252,9 +252,7 @@ def _overwriting(nodes: Sequence[Node], spans: Sequence[Span], inputs: Container
             continue
         for value in overwritable_nodes(node):
             while shares_memory(value):
-                # Bytes of results behind the first one are not told apart by the call that makes them.
-                is_other = value.target is operator.getitem and value.args[1] != 0
-                value = node if is_other else value.all_input_nodes[0]
+                value = value.all_input_nodes[0]
             last, nbytes = span_of.get(place[value], (-1, 0.0))
             if last == index and nbytes == span_of[index][1] and value not in inputs:
                 yield index, nbytes

@@ -65,6 +65,9 @@ def test_they_compute_the_same_and_have_everything() -> None:
         for method, plain in build(program).items():
             other = varied(plain, seed)
             seen.update(set(kinds_of(other)))
+            returned = other.graph.output_node().args[0]
+            specs = zip(other.graph_signature.output_specs, returned, strict=True)
+            assert all(spec.arg.name == value.name for spec, value in specs if isinstance(value, Node))
             sessions = GraphSession(plain), GraphSession(other)
             for inputs in examination.inputs.get(method, []):
                 one, two = (session.run(inputs) for session in sessions)

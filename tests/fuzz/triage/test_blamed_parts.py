@@ -5,16 +5,28 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 
+from exirkit import GraphEditor, Pass, ops
 from exirkit.fuzz.compilers import ExirkitCompiler, LoweringTrace
+from exirkit.fuzz.examination import Examination, Failure
 from exirkit.fuzz.mutants import Mutant, applied
 from exirkit.fuzz.oracles import check
 from exirkit.fuzz.programs import parse_program
-from exirkit.fuzz.triage import find_culprit
+from exirkit.fuzz.triage import find_culprit, localization
 from exirkit.fuzz.triage.localization import _first_of_the_last
+from exirkit.ir import copy_program
 from exirkit.passes.stage_events import StageEvent
 
+_NEGATION = """program(1)
+
+def forward(x: "f32[2]"):
+    y = aten.neg.default(x)
+    return y
+
+run("forward", x=dyadic(1))
+"""
 _CONSTANT = """program(1)
 c = constant("f32[3]", dyadic(3))
 
@@ -118,6 +130,77 @@ def test_what_torch_has_made_is_not_blamed_for_what_the_chain_rejects() -> None:
         failure = check(program, compiler=compiler).failures[0]
         assert failure.symptom == "raised ContractError EK338"
         assert find_culprit(program, failure, compiler=compiler).part == "bound-symbolic-shapes"
+
+
+class _Replacing(Pass):
+    """Calls one operator in place of another."""
+
+    def __init__(self, name: str, old: Any, new: Any) -> None:
+        self.name = name  # type: ignore[misc]
+        self.old, self.new = old, new
+
+    def edit(self, editor: GraphEditor) -> None:
+        for node in editor.graph.nodes:
+            if node.target is self.old:
+                editor.retarget(node, self.new, node.args, {})
+
+
+@pytest.mark.parametrize(("symptom", "part"), [("metadata layout", "back"), ("metadata dtype", "export")])
+def test_layouts_are_blamed_on_what_they_are_wrong_behind_for_good(
+    monkeypatch: pytest.MonkeyPatch, symptom: str, part: str
+) -> None:
+    program = parse_program(_NEGATION)
+    neg, absolute = ops.edge.aten.neg.default, ops.edge.aten.abs.default
+    compiler = ExirkitCompiler(passes=(_Replacing("away", neg, absolute), _Replacing("back", absolute, neg)))
+
+    def is_bad(lowered: torch.export.ExportedProgram) -> bool:
+        return any("neg" in str(node.target) for node in lowered.graph.nodes)
+
+    monkeypatch.setattr(localization, "_is_wrong_like", lambda *given: is_bad)
+    failure = Failure("metadata-agreement", symptom, "", details={"method": "forward"})
+    found = localization._culprit_among_passes(Examination(program, compiler, 0), failure)
+    assert found is not None
+    assert found.part == part
+
+
+def _given_up(trace: LoweringTrace, program: torch.export.ExportedProgram) -> None:
+    """Note two passes, and that the chain begins again in another way."""
+
+    def tell(moment: Any, position: int, name: str, *, is_modified: bool = False) -> None:
+        made = copy_program(program) if is_modified else program
+        trace.see(StageEvent(moment, 1, "chain", position, "1", name, made, is_modified))
+
+    tell("start", 0, "")
+    for position, name in enumerate(("first", "second")):
+        tell("before", position, name)
+        tell("after", position, name, is_modified=True)
+    tell("before", 0, "whole")
+
+
+def test_what_sends_the_chain_another_way_is_blamed_for_what_it_meets_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Meeting(ExirkitCompiler):
+        """Raises on the other way."""
+
+        def lower(self, exported: Any, trace: Any = None) -> Any:
+            _given_up(trace, exported["forward"])
+            raise RuntimeError
+
+    def runs_of(examination: Examination, method: str) -> Any:
+        asked: list[Any] = []
+
+        def runs(lowered: Any) -> bool:
+            # Programs are asked about from the last one back: that of "second" does not run.
+            asked.append(lowered)
+            return len(asked) > 1
+
+        return runs
+
+    program = parse_program(_NEGATION)
+    monkeypatch.setattr(localization, "_run_of", runs_of)
+    failure = Failure("lowering", "raised graph cannot be run", "")
+    found = localization._culprit_among_passes(Examination(program, Meeting(), 0), failure)
+    assert found is not None
+    assert found.part == "second"
 
 
 def test_a_way_that_was_given_up_is_kept_for_blame() -> None:
