@@ -103,6 +103,14 @@ def meta_value(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
         return None
 
 
+@lru_cache(maxsize=4096)
+def _shared_meta_tensor(
+    dtype: torch.dtype, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int
+) -> torch.Tensor:
+    """Return a tensor that operators read and never write to, so that one does for all values of its layout."""
+    return empty_meta_tensor(dtype, sizes, strides, offset)
+
+
 def _normalized(source: torch.Tensor, *parameters: Any) -> tuple[torch.Tensor, ...]:
     """Return the results of a batch norm with given statistics, for which torch would run a dozen fake operators.
 
@@ -156,7 +164,7 @@ def _as_meta(argument: Any) -> Any:
         if type(value) is not torch.Tensor or value.device.type != "meta":
             if not all(type(one) is int for one in (*value.shape, *value.stride())):
                 raise _NeedsFakeTensorsError
-            value = empty_meta_tensor(value.dtype, value.shape, value.stride(), value.storage_offset())
+            value = _shared_meta_tensor(value.dtype, tuple(value.shape), value.stride(), value.storage_offset())
         # A processor keeps memory formats that some meta kernels forget, and strides of empty tensors are arbitrary.
         if value.numel() == 0 or (value.dim() > 3 and not _is_row_major(value)):
             raise _NeedsFakeTensorsError
@@ -390,8 +398,8 @@ def with_sizes(arguments: Any, point: Sizes) -> Any:
     def place(argument: Any) -> Any:
         value = argument.meta.get("val") if isinstance(argument, Node) else argument
         if isinstance(value, torch.Tensor) and value.layout is torch.strided:
-            numbers = [[_number(one, key) for one in each] for each in (value.shape, value.stride())]
-            return empty_meta_tensor(value.dtype, numbers[0], numbers[1], _number(value.storage_offset(), key))
+            sizes, strides = (tuple(_number(one, key) for one in each) for each in (value.shape, value.stride()))
+            return _shared_meta_tensor(value.dtype, sizes, strides, _number(value.storage_offset(), key))
         return _number(value, key) if isinstance(value, torch.SymInt) else value
 
     return map_aggregate(arguments, place)

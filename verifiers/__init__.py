@@ -41,3 +41,5 @@ from .tensor_specs import check_separate_body_results as check_separate_body_res
 from .tensor_specs import check_separate_outputs as check_separate_outputs
 from .tensor_specs import check_specs as check_specs
 from .tensor_specs import check_written_back as check_written_back
+from .unchanged_calls import CallMemory as CallMemory
+from .unchanged_calls import remembering as remembering

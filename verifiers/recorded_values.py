@@ -40,12 +40,13 @@ from exirkit.ir import (
 )
 
 from .structure import ProgramGraph, graphs_of
+from .unchanged_calls import current_memory
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _MOST = 50_000
 
 # What is known of calls: whether layouts were found in order as well, and references to the tensors whose identities
-# are part of what a call is known by.
+# are part of what a call is known by: those with sizes that vary, which belong to one program.
 _CONFIRMED: dict[Any, tuple[bool, tuple[weakref.ref[Any], ...]]] = {}
 
 
@@ -92,14 +93,27 @@ class Recorded:
 
     def _value(self, given: Any) -> Any:
         if isinstance(given, torch.Tensor):
-            self._tensors.append(given)
-            return id(given)
+            known = _layout(given)
+            if known is None:
+                self._tensors.append(given)
+                return id(given)
+            return known
         return _described(given, self._value)
 
     def _argument(self, given: Any) -> Any:
         if isinstance(given, Node):
             return self._value(given.meta["val"]) if "val" in given.meta else _unknown_form(given)
         return _described(given, self._argument)
+
+
+def _layout(tensor: torch.Tensor) -> Any:
+    """Return all that an operator without data is told of a tensor, or None if a size varies or data are known."""
+    if tensor.layout is not torch.strided or getattr(tensor, "constant", None) is not None:
+        return None
+    sizes, strides, offset = tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
+    if not all(type(one) is int for one in (*sizes, *strides, offset)):
+        return None
+    return type(tensor), tensor.dtype, tensor.device, sizes, strides, offset
 
 
 def _described(given: Any, part: Callable[[Any], Any]) -> Any:
@@ -222,7 +236,16 @@ def check_metadata(program: ExportedProgram | GraphModule, *, layouts: bool = Fa
     graphs = graphs_of(program)
     # Values of bodies belong to the mode of the program.
     comparison = _Comparison(Inference(fake_mode_of(graphs[0].module), ("fake",)), layouts)
-    return [finding for graph in graphs for node in graph.calls() for finding in comparison.findings(graph, node)]
+    memory, check = current_memory(), "values and layouts" if layouts else "values"
+    findings: list[Diagnostic] = []
+    for graph in graphs:
+        for node in graph.calls():
+            if not memory.is_unchanged(check, node):
+                found = list(comparison.findings(graph, node))
+                findings += found
+                if not found:
+                    memory.note(check, node)
+    return findings
 
 
 def check_layouts(program: ExportedProgram | GraphModule) -> list[Diagnostic]:

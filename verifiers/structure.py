@@ -28,6 +28,8 @@ from exirkit.ir import (
     value_of,
 )
 
+from .unchanged_calls import current_memory
+
 
 @dataclass(frozen=True, slots=True)
 class ProgramGraph:
@@ -172,13 +174,16 @@ def check_calls(program: ExportedProgram | GraphModule) -> list[Diagnostic]:
         All findings (EK310: too few, too many or unknown arguments, EK311: an argument of the wrong kind), in graph
         order. Whether a number may stand for a tensor is a matter of the dialect (EK304).
     """
-    return [
-        finding
-        for graph in graphs_of(program)
-        for node in graph.calls()
-        if not isinstance(node.target, HigherOrderOperator)
-        for finding in _findings(graph, node)
-    ]
+    memory = current_memory()
+    findings: list[Diagnostic] = []
+    for graph in graphs_of(program):
+        for node in graph.calls():
+            if not isinstance(node.target, HigherOrderOperator) and not memory.is_unchanged("arguments", node):
+                found = list(_findings(graph, node))
+                findings += found
+                if not found:
+                    memory.note("arguments", node)
+    return findings
 
 
 _Fits = Callable[[Any], bool]

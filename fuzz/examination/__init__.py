@@ -13,7 +13,7 @@ from .relations import differing_outputs, failures_of_relative
 from .relatives import Relative, halves, renamed, reordered, with_dead_code
 from .replanning import LAYOUTS, replanned
 from .result_comparison import ResultComparison, file_differences
-from .stage_audit import audited
+from .stage_audit import audited, watch_stages
 from .symptoms import failure_of_error
 from .unsupported import UNSUPPORTED
 from .verdict import Comparisons, Failure, Verdict
@@ -55,5 +55,6 @@ __all__ = [
     "run_dialect",
     "run_file",
     "run_in_turn",
+    "watch_stages",
     "with_dead_code",
 ]

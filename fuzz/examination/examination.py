@@ -73,6 +73,7 @@ class Examination:
     Attributes:
         seconds: Time by phase.
         comparisons: How values were compared.
+        listener: Makes what listens to the lowering.
     """
 
     def __init__(self, program: Program, compiler: Compiler, seed: int = 0) -> None:
@@ -81,6 +82,7 @@ class Examination:
         self.seed = seed
         self.seconds: dict[str, float] = {}
         self.comparisons = Comparisons()
+        self.listener: type[LoweringTrace] = LoweringTrace
         self._failed: dict[str, Exception] = {}
         self._made: dict[str, Any] = {}
 
@@ -158,7 +160,7 @@ class Examination:
     @cached_property
     def trace(self) -> LoweringTrace:
         """What is known of the lowering."""
-        return LoweringTrace(has_state=any(mutated_buffers(one) for one in self.exported.values()))
+        return self.listener(has_state=any(mutated_buffers(one) for one in self.exported.values()))
 
     @property
     def tested(self) -> tuple[Mapping[str, int], Mapping[str, bool], frozenset[str]]:

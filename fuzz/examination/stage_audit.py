@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,6 +22,10 @@ from .examination import Examination, NotRunError
 class StageAudit(LoweringTrace):
     """Listens to a compiler, and examines every stage of its pipelines.
 
+    Args:
+        has_state: Whether the program keeps something from run to run.
+        runs_again: Run each pass that changes the program once more on its own result.
+
     Attributes:
         untruthful: Stages that changed the program and reported that they had not, or the other way round.
         repeating: Stages whose pass changes the program once more when it runs on its own result.
@@ -28,28 +33,42 @@ class StageAudit(LoweringTrace):
 
     sees_passes = True
 
-    def __init__(self, *, has_state: bool = False) -> None:
+    def __init__(self, *, has_state: bool = False, runs_again: bool = False) -> None:
         super().__init__(has_state=has_state)
         self.untruthful: dict[str, str] = {}
         self.repeating: dict[str, str] = {}
-        self._before: dict[int, dict[str, list[str]]] = {}
+        self._runs_again = runs_again
+        self._before: dict[int, _Known] = {}
 
     def see(self, event: StageEvent) -> None:
         """Take note of an event of a pipeline, and examine the stage that has worked."""
-        super().see(event)
+        if event.pipeline or self._runs_again:
+            super().see(event)
         if event.moment == "before":
-            self._before[event.run] = fingerprint(event.program)
+            known = self._before.get(event.run)
+            # Between two stages nothing works on the program; a group that starts again goes on with a copy.
+            if known is None or known.program is not event.program:
+                self._before[event.run] = _Known(event.program, fingerprint(event.program))
         elif event.moment == "after" and event.edit is not None:
-            before, after = self._before[event.run], fingerprint(event.program)
+            before, after = self._before[event.run].parts, fingerprint(event.program)
+            self._before[event.run] = _Known(event.program, after)
             changed = [part for part, lines in after.items() if before[part] != lines]
             # Passes in the official style often report a change whatever they do, which costs time and nothing else.
             is_false = not event.modified if changed else event.modified and isinstance(event.edit, Pass)
             if is_false:
                 self.untruthful.setdefault(event.name, _lie(changed, before, after))
-            if event.modified:
+            if event.modified and self._runs_again:
                 again = _run_again(event.edit, event.program)
                 if again is not None:
                     self.repeating.setdefault(event.name, again)
+        elif event.moment == "end":
+            self._before.pop(event.run, None)
+
+
+@dataclass(frozen=True)
+class _Known:
+    program: ExportedProgram
+    parts: dict[str, list[str]]
 
 
 def fingerprint(program: ExportedProgram) -> dict[str, list[str]]:
@@ -133,16 +152,29 @@ class _Name(str):
         return str(self)
 
 
-def audited(examination: Examination) -> StageAudit:
-    """Lower the program once more, and examine each stage (raises `NotRunError`)."""
+def watch_stages(examination: Examination) -> None:
+    """Have the stages of the lowering examined while it works, unless the program has been lowered already."""
+    if isinstance(examination.compiler, ExirkitCompiler):
+        examination.listener = StageAudit
+
+
+def audited(examination: Examination, *, runs_again: bool) -> StageAudit:
+    """Return what was found in the stages of the lowering (raises `NotRunError`).
+
+    Args:
+        examination: The program is lowered once more, unless its stages were watched (`watch_stages`).
+        runs_again: Run each pass on its own result, too.
+    """
     compiler = examination.compiler
     if not isinstance(compiler, ExirkitCompiler):
         raise NotRunError("the compiler is a black box")
+    if not runs_again and isinstance(examination.trace, StageAudit):
+        return examination.trace
 
     def run() -> StageAudit:
-        audit = StageAudit(has_state=examination.trace.has_state)
+        audit = StageAudit(has_state=examination.trace.has_state, runs_again=runs_again)
         # From a fresh export: what torch learns of sizes while a pass runs once more must not meet the first run.
         compiler.lower(examination.build(), audit)
         return audit
 
-    return examination.once("audit", run, oracle="lowering", stage=None)
+    return examination.once("audit" if runs_again else "watched", run, oracle="lowering", stage=None)

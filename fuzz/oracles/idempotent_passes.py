@@ -28,5 +28,5 @@ class IdempotentPasses(Oracle):
         """Yield a failure for each pass that is not done when it has run."""
         if examination.seed % _ONE_OF != 1:
             return
-        for stage, text in audited(examination).repeating.items():
+        for stage, text in audited(examination, runs_again=True).repeating.items():
             yield Failure(self.name, "not idempotent", f"{stage}: {text}", stage)

@@ -37,6 +37,9 @@ class Oracle(ABC):
     suspects: ClassVar[tuple[str, ...]] = ()
     former_name: ClassVar[str] = ""
 
+    def prepare(self, examination: Examination) -> None:  # noqa: B027 - most have nothing to say
+        """Say what is to be watched while the program is lowered, before any oracle is asked."""
+
     def examine(self, examination: Examination) -> Iterator[Failure]:
         """Make what the oracle needs, and yield what does not hold.
 

@@ -74,7 +74,10 @@ def examine(examination: Examination, oracles: Iterable[Oracle], *, is_exhaustiv
     not_run: dict[str, str] = {}
     unsupported: str | None = None
     rejected_by: str | None = None
-    for oracle in oracles:
+    asked = list(oracles)
+    for oracle in asked:
+        oracle.prepare(examination)
+    for oracle in asked:
         shared = sum(examination.seconds.values())
         start = time.perf_counter()
         try:

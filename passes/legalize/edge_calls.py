@@ -12,6 +12,8 @@ from torch.fx import Node
 from exirkit.ir import GraphEditor, dim_order_from_stride, ops, underlying
 from exirkit.passes.contract import Pass
 
+_CHANNELS_LAST = [0, 2, 3, 1]
+
 
 class EdgeCalls:
     """Makes Edge calls in front of a node, on behalf of it; call it with a target and its arguments.
@@ -54,6 +56,13 @@ class EdgeCalls:
             return self(ops.edge.aten._to_copy.default, tensor, dtype=dtype)
         order = list(dim_order_from_stride(value.stride(), value.shape))
         return self(ops.edge.dim_order_ops._to_dim_order_copy.default, tensor, dtype=dtype, dim_order=order)
+
+    def laid_out_as(self, tensor: Node, value: torch.Tensor) -> Node:
+        """Return a tensor in the layout of a value of its sizes, if that is channels last."""
+        order, found = (list(dim_order_from_stride(one.stride(), one.shape)) for one in (value, tensor.meta["val"]))
+        if self._skip_dim_order or order == found or order != _CHANNELS_LAST:
+            return tensor
+        return self(ops.edge.dim_order_ops._clone_dim_order.default, tensor, dim_order=order)
 
     def given(self, *names: str) -> list[Any]:
         """Return arguments of the node by name, with their defaults."""

@@ -208,8 +208,14 @@ def has_library_operators(program: ExportedProgram) -> bool:
 _TO_THE_END: Final = 2**63 - 1
 
 
+@dataclass(eq=False, kw_only=True)
 class LegalizePadding(CallLegalization):
     """Replace padding with negative numbers by slices, and padding of what is left with the others.
+
+    Slices are row-major: a result that was channels last is made so again.
+
+    Args:
+        skip_dim_order: Make no operators of `dim_order_ops`.
 
     Before: `%y = constant_pad_nd.default(%x, [-1, 2], 0.0)`
     After: `%s = slice_copy.Tensor(%x, -1, 1, 9223372036854775807)`; `%y = constant_pad_nd.default(%s, [0, 2], 0.0)`
@@ -217,12 +223,20 @@ class LegalizePadding(CallLegalization):
 
     name = "legalize-padding"
 
+    skip_dim_order: bool = False
+
     @staticmethod
     def concerns(node: Node) -> bool:
         """Whether the pass would replace a node."""
         if node.op != "call_function" or underlying(node.target) is not torch.ops.aten.constant_pad_nd.default:
             return False
         return any(type(one) is int and one < 0 for one in named_arguments(node)["pad"])
+
+    def put(self, editor: GraphEditor, node: Node) -> None:
+        """Replace a node, and keep its layout."""
+        calls = EdgeCalls(editor, node, skip_dim_order=self.skip_dim_order)
+        editor.replace(node, calls.laid_out_as(self.made(calls), node.meta["val"]))
+        editor.erase(node)
 
     def made(self, calls: EdgeCalls) -> Node:
         """Slice, and pad what is left."""

@@ -41,6 +41,7 @@ from exirkit.passes.to_executorch.symbolic_shapes import is_assertion
 from exirkit.passes.user_passes.base import ExportedProgramPassBase, ExportedProgramPassResult
 from exirkit.passes.user_passes.running import run_user_pass
 from exirkit.patterns import RewriteOptions, backend_books, backend_chain_text
+from exirkit.verifiers import CallMemory, remembering
 
 from .model import CHECKS, SETTINGS, PipelineModel
 from .resolving import Knowledge, OrderCheck, ResolvedStage, Resolver, build_options, initial_knowledge, is_active
@@ -174,6 +175,8 @@ class PipelineRun:
         self._round = 0
         # Checks without findings since the last edit: what has not changed need not be examined again.
         self._confirmed: set[str] = set()
+        # Of what has changed, calls that are as they were need not be examined again either.
+        self._memory = CallMemory()
 
     def run(self, stages: tuple[ResolvedStage, ...]) -> None:
         """Run the stages.
@@ -320,12 +323,13 @@ class PipelineRun:
     def _verify_after(self, one: ResolvedStage | None) -> None:
         """Make the checks of everything that should hold now."""
         findings: list[Diagnostic] = []
-        for name, check in CHECKS.items():
-            if check.confirms <= self._knowledge.held and name not in self._confirmed:
-                found = check.find(self.program, self._settings)
-                findings += found
-                if not found:
-                    self._confirmed.add(name)
+        with remembering(self._memory):
+            for name, check in CHECKS.items():
+                if check.confirms <= self._knowledge.held and name not in self._confirmed:
+                    found = check.find(self.program, self._settings)
+                    findings += found
+                    if not found:
+                        self._confirmed.add(name)
         if findings:
             where = f"at the end of {self._source.file}"
             if one is not None:

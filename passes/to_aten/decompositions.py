@@ -13,6 +13,7 @@ from torch import Tensor
 from exirkit.ir import has_kernel
 
 from .expressions import EXPRESSIONS
+from .kept_layouts import diagonal_scatter, gated_half, select_scatter
 
 _NEAREST = 1
 _BORDER, _REFLECTION = 1, 2
@@ -440,52 +441,6 @@ def empty_permuted(size: Any, physical_layout: Any, **options: Any) -> Tensor:
     return made.permute([physical_layout.index(dim) for dim in range(len(size))])
 
 
-def diagonal_scatter(x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    """`aten.diagonal_scatter`: other elements on a diagonal of two dims, which is a slice of both in a row.
-
-    Args:
-        x: Of known sizes in both dims.
-        src: The elements of the diagonal, along the last dim.
-        offset: How far the diagonal is above the main one.
-        dim1: The dim of the rows.
-        dim2: The dim of the columns.
-    """
-    ends = [dim % x.dim() for dim in (dim1, dim2)]
-    rows, columns = (x.shape[dim] for dim in ends)
-    if not isinstance(rows, int) or not isinstance(columns, int):
-        return NotImplemented
-    count = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
-    if count == 0:
-        return x.clone()
-    others = [dim for dim in range(x.dim()) if dim not in ends]
-    order = [*others, *ends]
-    last = x.permute(order)
-    start, step = max(offset, 0) - min(offset, 0) * columns, columns + 1
-    flat = last.reshape([*last.shape[:-2], rows * columns])
-    made = flat.slice_scatter(src, -1, start, start + (count - 1) * step + 1, step)
-    placed = made.reshape(last.shape).permute([order.index(dim) for dim in range(x.dim())])
-    if x.dim() == 4 and not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last):
-        return placed.contiguous(memory_format=torch.channels_last)
-    return placed
-
-
-def select_scatter(x: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
-    """`aten.select_scatter`: other elements at one place of a dim, in the layout of the tensor around them.
-
-    The tensor stands in front of the elements, of which copies for views make row-major ones: a choice has the layout
-    of what it is offered first.
-
-    Args:
-        x: The tensor.
-        src: The elements.
-        dim: The dim, which they lack.
-        index: The place.
-    """
-    size = x.shape[dim]
-    places = torch.arange(size, device=x.device).view([-1 if one == dim % x.dim() else 1 for one in range(x.dim())])
-    return torch.where(places != (index + size if index < 0 else index), x, src.unsqueeze(dim).to(x.dtype))
-
-
 def stable_sort(x: Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:
     """`aten.sort.stable` as the core operator, which `legalize-sorts` makes stable for every runtime."""
     del stable
@@ -602,6 +557,7 @@ _BY_OPERATOR: Mapping[Any, Callable[..., Any]] = {
     aten.empty_permuted.default: empty_permuted,
     aten.diagonal_scatter.default: diagonal_scatter,
     aten.select_scatter.default: select_scatter,
+    aten.glu.default: gated_half,
     aten.sort.stable: stable_sort,
     aten.searchsorted.Tensor: places_among,
     aten.bucketize.Tensor: bucket_of,

@@ -234,6 +234,9 @@ class _Dry:
         """Return the result, or a list of several."""
         if name_of(underlying(op)).startswith(_FOREIGN):
             raise TypeError("the official exporter registers these, not torch")
+        if kwargs.get("pin_memory"):
+            # Without elements nothing is pinned, and eager torch does not mind.
+            raise TypeError("torch does not trace calls that pin memory")
         result = op(*args, **kwargs)
         # Kernels take some dtypes that torch rejects while exporting: numbers as a condition of `where`.
         op(*pytree.tree_map_only(torch.Tensor, _as_meta, args), **pytree.tree_map_only(torch.Tensor, _as_meta, kwargs))

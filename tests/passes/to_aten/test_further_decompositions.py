@@ -14,8 +14,8 @@ from tests.passes.legalize.legalized import assert_runs
 from torch.export import Dim, export
 
 from exirkit.ir import GraphEditor
-from exirkit.passes.to_aten.decompositions import diagonal_scatter, select_scatter
 from exirkit.passes.to_aten.expressions import EXPRESSIONS
+from exirkit.passes.to_aten.kept_layouts import diagonal_scatter, select_scatter
 from exirkit.program import to_edge
 
 NAN = float("nan")
@@ -48,6 +48,17 @@ def test_places_that_are_written_keep_the_layout_around_them() -> None:
                 found = select_scatter(x, new, dim, index)
                 assert torch.equal(found, torch.select_scatter(x, new, dim, index))
                 assert found.stride() == x.stride()
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_halves_keep_the_layout(layout: torch.memory_format, dtype: torch.dtype) -> None:
+    x = torch.randn(2, 4, 6, 8).to(dtype).contiguous(memory_format=layout)
+    for dim in range(-4, 4):
+        found, wanted = gated_half(x, dim), torch.nn.functional.glu(x, dim)
+        assert torch.allclose(found, wanted, rtol=1e-3 if dtype is torch.float16 else 1e-6)
+        assert found.dtype is dtype
+        assert found.stride() == wanted.stride()
 
 
 @pytest.mark.executorch
