@@ -15,7 +15,7 @@ from torch.export import Dim, export
 
 from exirkit.ir import GraphEditor
 from exirkit.passes.to_aten.expressions import EXPRESSIONS
-from exirkit.passes.to_aten.kept_layouts import diagonal_scatter, select_scatter
+from exirkit.passes.to_aten.kept_layouts import diagonal_scatter, gated_half, select_scatter
 from exirkit.program import to_edge
 
 NAN = float("nan")
