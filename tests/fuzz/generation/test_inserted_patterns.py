@@ -130,3 +130,24 @@ def test_inputs_are_computed_behind_the_first_calls_of_a_pattern(late: tuple[str
     assert not insertion.failed
     calls = ["aten.abs.default", "aten.neg.default"] if late else ["aten.neg.default", "aten.abs.default"]
     assert [step.op for step in scope.steps] == [*calls, "aten.add.Tensor"]
+
+
+class Pinned:
+    """Pins what has no elements, which eager torch does and no program can."""
+
+    names: Mapping[str, Any] = {"x": torch.zeros(0)}
+    kinds: Mapping[str, Any] = {"x": "input"}
+    pins = True
+
+    def run(self, builder: Builder, values: Mapping[str, Any]) -> list[Any]:
+        kwargs = {"dtype": torch.float64, "pin_memory": self.pins}
+        return [builder.call(torch.ops.aten._to_copy.default, (values["x"],), kwargs)]
+
+
+def test_no_program_pins_memory() -> None:
+    choices = SeededChoices(1)
+    scope = Scope(Building(choices, draw_plan(choices, Policy())))
+    instance = Pinned()
+    assert not Insertion(scope, instance).is_possible()
+    instance.pins = False
+    assert Insertion(scope, instance).is_possible()

@@ -9,7 +9,8 @@ import pytest
 from torch.fx import GraphModule
 
 from exirkit import Pass, PassResult, ops
-from exirkit.fuzz.compilers import ExirkitCompiler
+from exirkit.fuzz.compilers import ExirkitCompiler, LoweringTrace
+from exirkit.fuzz.examination.stage_audit import StageAudit
 from exirkit.fuzz.oracles import DEFAULT_ORACLES, check
 from exirkit.fuzz.programs import parse_program
 from exirkit.fuzz.triage import find_culprit
@@ -67,6 +68,21 @@ def test_the_chain_reports_truthfully_and_is_done(level: int) -> None:
     verdict = check(PROGRAM, compiler=ExirkitCompiler(level=level), oracles=ORACLES, seed=1)
     assert verdict.is_good, verdict.failures
     assert not verdict.not_run
+
+
+def test_stages_are_examined_while_the_program_is_lowered(monkeypatch: pytest.MonkeyPatch) -> None:
+    lowered: list[LoweringTrace] = []
+    lower = ExirkitCompiler.lower
+
+    def noted(self: ExirkitCompiler, programs: Any, trace: LoweringTrace) -> Any:
+        lowered.append(trace)
+        return lower(self, programs, trace)
+
+    monkeypatch.setattr(ExirkitCompiler, "lower", noted)
+    assert check(PROGRAM, seed=1).is_good
+    assert check(PROGRAM, seed=2).is_good
+    assert check(PROGRAM, oracles=ORACLES, seed=1).is_good
+    assert [type(one) for one in lowered] == [StageAudit, LoweringTrace, StageAudit, StageAudit]
 
 
 @pytest.mark.parametrize(
