@@ -25,13 +25,15 @@ def gated_half(x: Tensor, dim: int = -1) -> Tensor:
             once they become copies.
         dim: The dim, of an even size.
     """
-    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    wide: Tensor = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     if not _is_channels_last(x):
         first, second = wide.tensor_split(2, dim)
-        return (first * torch.sigmoid(second)).to(x.dtype)
+        gated: Tensor = (first * torch.sigmoid(second)).to(x.dtype)
+        return gated
     half = x.shape[dim] // 2
     first, second = (aten.slice_copy.Tensor(wide, dim, place * half, (place + 1) * half) for place in (0, 1))
-    return (first * torch.sigmoid(second)).to(x.dtype).contiguous(memory_format=torch.channels_last)
+    copied: Tensor = (first * torch.sigmoid(second)).to(x.dtype)
+    return copied.contiguous(memory_format=torch.channels_last)
 
 
 def diagonal_scatter(x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:

@@ -82,7 +82,7 @@ def test_stages_are_examined_while_the_program_is_lowered(monkeypatch: pytest.Mo
     assert check(PROGRAM, seed=1).is_good
     assert check(PROGRAM, seed=2).is_good
     assert check(PROGRAM, oracles=ORACLES, seed=1).is_good
-    assert [type(one) for one in lowered] == [StageAudit, LoweringTrace, StageAudit, StageAudit]
+    assert [isinstance(one, StageAudit) for one in lowered] == [True, False, True, True]
 
 
 @pytest.mark.parametrize(
