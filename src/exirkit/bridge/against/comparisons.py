@@ -68,11 +68,13 @@ class Comparison:
         originals: The passes.
         rules: The rules that do their work.
         pipelines: Pipelines instead, run one after the other.
+        keeps: Operators that lowering to Edge keeps whole.
     """
 
     originals: tuple[OriginalPass, ...]
     rules: tuple[CompiledRule, ...] = ()
     pipelines: tuple[Pipeline, ...] = ()
+    keeps: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -156,15 +158,20 @@ def comparisons_of(
     """
     books = [one for one in against if one in backend_books()]
     if not books:
-        originals = tuple(original_pass(one) for one in against)
+        entries = [_entry_of(one) for one in against]
+        originals = tuple(
+            original_pass(one if "@" in one or entry is None else f"{one}@{entry.runs_on}")
+            for one, entry in zip(against, entries, strict=True)
+        )
         with beside_other_libraries():
             chosen = tuple(rule for book in rules for rule in rules_of_book(book))
             placed = tuple(place_pipelines(pipelines))
         if not chosen and not placed:
-            chosen = tuple(rule for one in originals for rule in _rules_of_table(one.target))
+            chosen = tuple(_rules_named(name for one in entries if one is not None for name in one.rules))
         if len({one.dialect for one in originals}) > 1:
             raise UsageError(Diagnostic(code="EK766", message="the passes of a chain run on different dialects"))
-        return [Comparison(originals, chosen, placed)], {}
+        keeps = tuple(dict.fromkeys(name for one in entries if one is not None for name in one.keeps))
+        return [Comparison(originals, chosen, placed, keeps)], {}
     if len(against) > 1:
         message = f"{books[0]} stands for all classes of its table, and is compared alone"
         raise UsageError(Diagnostic(code="EK766", message=message))
@@ -180,7 +187,7 @@ def comparisons_of(
             left_out[entry.name] = error.diagnostics[0].message
     # All modules are imported before any book is read: operators of a target are registered once.
     found = [
-        Comparison((made[entry.name],), tuple(_rules_named(entry.rules)))
+        Comparison((made[entry.name],), tuple(_rules_named(entry.rules)), keeps=entry.keeps)
         for entry in backend_classes(books[0]).entries
         if entry.name in made
     ]
@@ -192,12 +199,14 @@ def _module_of(book: str, entry: BackendClass) -> str:
     return ".".join(path.parts)
 
 
-def _rules_of_table(target: str) -> list[CompiledRule]:
+def _entry_of(name: str) -> BackendClass | None:
+    """Return what the tables of backends say of a class, which is named with or without a dialect."""
+    target = name.partition("@")[0]
     for book in backend_books():
         for entry in backend_classes(book).entries:
             if target == f"{_module_of(book, entry)}:{entry.name}":
-                return _rules_named(entry.rules)
-    return []
+                return entry
+    return None
 
 
 _KNOWN: dict[str, list[CompiledRule]] = {}
