@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -99,6 +100,7 @@ class _OtherPackages(BaseModel):
     packages: tuple[PackageClasses, ...]
 
 
+@cache
 def backend_classes(name: str) -> BackendClasses:
     """Return what is known of the classes of a package.
 

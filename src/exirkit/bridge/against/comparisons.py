@@ -14,10 +14,11 @@ from torch.export import ExportedProgram
 from exirkit.bridge.incoming import edge_from_official
 from exirkit.fuzz import Policy, place_pipelines, rules_of_book, shipped_operators
 from exirkit.ir import Diagnostic, ModelError, UsageError
-from exirkit.passes import ApplyRules, Pipeline
+from exirkit.passes import ApplyRules, Pipeline, StageEvent, watching
 from exirkit.patterns import (
     BackendClass,
     CompiledRule,
+    RewriteReport,
     backend_books,
     backend_classes,
     beside_other_libraries,
@@ -58,6 +59,24 @@ class SideResult:
     program: ExportedProgram
     fired: Mapping[str, int] = field(default_factory=dict)
     leeway: Leeway | None = None
+
+
+class _AppliedRules:
+    """What rules did, in a pipeline and alone, in the order in which they did it."""
+
+    def __init__(self) -> None:
+        self.rules: dict[str, CompiledRule] = {}
+        self.reports: list[RewriteReport] = []
+
+    def see(self, event: StageEvent) -> None:
+        """Take note of a stage that has run."""
+        if event.moment == "after" and isinstance(event.edit, ApplyRules):
+            self.take(event.edit, event.edit.reports[-1:])
+
+    def take(self, applied: ApplyRules, reports: Sequence[RewriteReport]) -> None:
+        """Take note of what rules did."""
+        self.rules.update({one.id: one for one in applied.engine.rules})
+        self.reports += reports
 
 
 @dataclass(frozen=True)
@@ -120,19 +139,20 @@ class Comparison:
         Raises:
             DiagnosticError: Whatever an engine or a pipeline finds.
         """
-        program = edge_from_official(program).exported_program() if self.is_on_edge else program
-        fired: Counter[str] = Counter()
-        leeway = None
-        for pipeline in self.pipelines:
-            result = pipeline.run(program)
-            program = result.program
+        before = program = edge_from_official(program).exported_program() if self.is_on_edge else program
+        seen = _AppliedRules()
+        with watching(seen.see):
+            for pipeline in self.pipelines:
+                program = pipeline.run(program).program
         if self.rules:
-            applied, before = ApplyRules(list(self.rules)), program
+            applied = ApplyRules(list(self.rules))
             program = applied(program).exported_program
-            for report in applied.reports:
-                fired.update(report.applied)
-            leeway = leeway_of(before, self.rules, [one for report in applied.reports for one in report.journal])
-        return SideResult(program, dict(fired), leeway)
+            seen.take(applied, applied.reports)
+        fired: Counter[str] = Counter()
+        for report in seen.reports:
+            fired.update(report.applied)
+        journal = [one for report in seen.reports for one in report.journal]
+        return SideResult(program, dict(fired), leeway_of(before, list(seen.rules.values()), journal))
 
     def meant(self, program: ExportedProgram) -> ExportedProgram:
         """Return a program that computes what attributes of the rules mean, whichever side wrote them."""
