@@ -130,7 +130,7 @@ class RuleEngine:
                 program is as it was before.
         """
         report = RewriteReport()
-        with editor.transaction("rules"):
+        with editor.transaction("rules", records_effect=False):
             self._rewrite(editor, options or RewriteOptions(), report, None)
         return report
 
@@ -148,7 +148,7 @@ class RuleEngine:
         Raises:
             ContractError: As `run`.
         """
-        with editor.transaction("rules"):
+        with editor.transaction("rules", records_effect=False):
             history = RewriteHistory(editor)
             self._rewrite(editor, options or RewriteOptions(), history.report, history)
             editor.agree()
@@ -183,7 +183,7 @@ class RuleEngine:
             yield calls
             return
         before = len(report.journal)
-        with suppress(_NothingAppliedError), editor.transaction("in-place calls"):
+        with suppress(_NothingAppliedError), editor.transaction("in-place calls", records_effect=False):
             make_functional(editor)
             yield calls_by_target(editor.graph)
             _require_applications(report, before)
