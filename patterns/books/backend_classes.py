@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -24,6 +25,7 @@ class BackendClass(BaseModel):
         file: Its file, from the folder of the package.
         lines: Lines of code of the class and of the functions of its file that it uses.
         runs_on: Programs that it is given: in Edge, or as exporters return them (`aten`).
+        keeps: ATen operators that its package has lowering to Edge keep whole.
         does: What the class does.
         extent: How much of its work is done here: the `same`, more (`wider`), a part (`narrower`), `nothing`.
         rules: Ids of the rules that do it, of the package's book or of a general one.
@@ -40,6 +42,7 @@ class BackendClass(BaseModel):
     file: str
     lines: Annotated[int, Field(ge=1)]
     runs_on: Literal["edge", "aten"] = "edge"
+    keeps: tuple[str, ...] = ()
     does: str
     extent: Extent
     rules: tuple[str, ...] = ()
@@ -97,6 +100,7 @@ class _OtherPackages(BaseModel):
     packages: tuple[PackageClasses, ...]
 
 
+@cache
 def backend_classes(name: str) -> BackendClasses:
     """Return what is known of the classes of a package.
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from types import FunctionType
+from types import FunctionType, MappingProxyType
 from typing import Any, Literal
 
 import torch
@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import GraphModule, Node
 
-from exirkit.ir import Diagnostic, UsageError, forget_traces, graph_argument, underlying
+from exirkit.ir import Diagnostic, UsageError, forget_traces, graph_argument, pytree, underlying
 from exirkit.patterns.books.model import Rule, RuleBook, write_book
 from exirkit.patterns.books.traced_bodies import (
     BodyExample,
@@ -26,7 +26,9 @@ from exirkit.patterns.books.traced_bodies import (
     write_applied,
     write_control_flow,
 )
+from exirkit.patterns.books.traced_lists import Element, TracedLists, list_example
 from exirkit.patterns.books.traced_literals import Decisions, TracedLiteral, operator_word, size_names, unused
+from exirkit.patterns.books.traced_sizes import check_varying, dynamic_shapes, write_size
 from exirkit.patterns.explain.value_descriptions import shown
 from exirkit.patterns.operators.in_place import writes
 from exirkit.patterns.operators.table import name_of
@@ -88,6 +90,7 @@ def trace_rule(
     lower: Callable[[ExportedProgram], ExportedProgram] | None = None,
     root: str | None = None,
     uses: Callable[..., Any] | None = None,
+    varying: Collection[str] = (),
 ) -> TracedRule:
     """Make a rule of two functions, or of three if it is about a value of the program.
 
@@ -95,7 +98,8 @@ def trace_rule(
         pattern: What to look for, as a function of tensors and numbers. With `root` it returns its one argument.
         replacement: What replaces it, a function of the same arguments.
         examples: Values of the arguments in their order. A literal that is equal to an example number takes its name.
-            A `BodyExample` stands for a body of control flow, or for operands.
+            A `BodyExample` stands for a body of control flow, or for operands; a list of tensors for any number of
+            them, which a pattern treats alike.
         rule_id: Id of the rule.
         doc: What the rule does.
         decide: Decisions by name of the literal: `exact`, `any`, `default`, `sizes`, a type of variables, or the name
@@ -105,35 +109,46 @@ def trace_rule(
             What replaces a value of the program is written as exported: such operators stand for those of Edge.
         root: `stored`, `input` or `output`: the rule is about such a value of the program.
         uses: What computes from that which replaces the value what its uses get; needed where dtype or sizes differ.
+        varying: Names of sizes that vary at run time, as the types of the rule have them. Functions are exported with
+            symbols for these.
 
     Raises:
-        UsageError: EK256, an example of a body is none; EK265, a decision is not possible; EK266, a function cannot be
-            made part of a rule.
+        UsageError: EK256, an example of a body or of a list is none; EK265, a decision is not possible; EK266, a
+            function cannot be made part of a rule.
     """
+    lists = {name: found for name, value in examples.items() if (found := list_example(name, value)) is not None}
     tensors = {name: value for name, value in examples.items() if isinstance(value, torch.Tensor)}
-    sizes = size_names([value.shape for value in tensors.values()], set(examples))
+    tensors |= {name: value[0] for name, value in lists.items()}
+    sizes = size_names([tensors[name].shape for name in examples if name in tensors], set(examples))
+    check_varying(varying, sizes)
     decisions = Decisions(
         given=dict(decide or {}),
-        scalars={name: value for name, value in examples.items() if not isinstance(value, torch.Tensor | BodyExample)},
+        scalars={
+            name: value
+            for name, value in examples.items()
+            if name not in tensors and not isinstance(value, BodyExample)
+        },
         sizes=sizes,
         taken={*examples, *sizes.values()},
     )
     texts: dict[str, str] = {}
     measure: Literal["once"] | None = None
+    if root is not None and varying:
+        raise unusable("match", f"sizes of {root}(...) cannot vary", "write `varying` by hand, and try it")
     if root is not None:
         texts = _about_value(root, pattern, replacement, uses, examples, decisions)
         # A rule about every value of a dtype and rank would match what it makes.
         measure = "once" if _may_match_again(replacement, examples) else None
     for part, function in (("match", pattern), ("replace", replacement)) if root is None else ():
-        program = _exported(function, examples, part)
+        program = _exported(function, examples, part, sizes, varying)
         program = program if lower is None else lower(program)
         texts[part] = Writer(program, examples, decisions, part).text()
     decisions.check_all_met()
-    kinds = {name: f"{one} " for name, one in (qualifiers or {}).items()}
+    kinds = {name: f"{one} " for name, one in (qualifiers or {}).items()} | dict.fromkeys(lists, "list of ")
     types = {name: kinds.get(name, "") + _tensor_type(value, sizes) for name, value in tensors.items()}
     types |= {name: value.type for name, value in examples.items() if isinstance(value, BodyExample)}
     rule = Rule(id=rule_id, doc=doc, vars={**types, **decisions.wildcards}, match=texts["match"],
-                replace=texts["replace"], uses=texts.get("uses"), measure=measure)  # fmt: skip
+                replace=texts["replace"], uses=texts.get("uses"), measure=measure, varying=tuple(varying))  # fmt: skip
     return TracedRule(rule, tuple(decisions.literals.values()), tuple(decisions.open), tuple(decisions.defaults))
 
 
@@ -221,7 +236,7 @@ class Writer:
         part: `match`, `replace` or `uses`.
         root: The value of the program that the rule is about.
         module: A body of control flow, if it is not the whole program that is written.
-        around: Writer of the graph that calls the body.
+        around: Writer of the graph that calls the body, or in a line of which calls are written.
     """
 
     def __init__(
@@ -238,6 +253,7 @@ class Writer:
         self.program = program
         self.graph = program.graph if module is None else module.graph
         self.around = around
+        self.is_body = module is not None
         self.root = root
         self.examples = examples
         self.functions = {name for name, one in examples.items() if isinstance(one, BodyExample)}
@@ -245,6 +261,7 @@ class Writer:
         self.part = part
         self.nodes: dict[Node, str] = {}
         self.spreads: dict[Node, Spread] = {}
+        self.lists = TracedLists(self)
         self.numbers: dict[Node, torch.Tensor | None] = {}
         self.parameters = ""
         self.roots: list[Node] = []
@@ -268,21 +285,34 @@ class Writer:
         made.parameters = bind_parameters(made, handed, order)
         return made
 
+    def inline(self, known: Mapping[Node, str]) -> Writer:
+        """Return a writer for calls that are written inside of one line, with names for what they are given."""
+        made = Writer(self.program, self.examples, self.decisions, self.part, around=self)
+        made.graph, made.is_body = self.graph, False
+        made.nodes = {**self.nodes, **known}
+        made.numbers = {node: self.stored(node) for node in self.graph.find_nodes(op="placeholder")}
+        return made
+
     def write_all(self, results: list[Any]) -> None:
         """Write the calls that results need."""
         self._count([one for one in results if isinstance(one, Node)])
         for node in self.graph.nodes:
-            if node in self.uses and node not in self.nodes and node not in self.spreads:
+            if (
+                node in self.uses
+                and node not in self.nodes
+                and node not in self.spreads
+                and not self.lists.defers(node)
+            ):
                 self._write(node)
 
-    def new_name(self, base: str) -> str:
-        """Return a name that means nothing else."""
+    def new_name(self, base: str, besides: Collection[str] = ()) -> str:
+        """Return a name that means nothing else, and is none of those besides."""
         around = self.around
         texts = {*self.nodes.values(), *(one.text for one in self.spreads.values())}
         while around is not None:
             texts |= {*around.nodes.values()}
             around = around.around
-        return unused(base, {*self.decisions.taken, *self.decisions.literals, *texts})
+        return unused(base, {*self.decisions.taken, *self.decisions.literals, *texts, *besides})
 
     def _results(self) -> list[Node]:
         signature = self.program.graph_signature
@@ -316,15 +346,22 @@ class Writer:
             if spec.kind is InputKind.USER_INPUT:
                 name = next(given)
                 if isinstance(node.meta.get("val"), torch.Tensor):
-                    said = name.text if isinstance(name, Spread) else name
+                    said = name if isinstance(name, str) else name.text
                     if isinstance(name, Spread):
                         self.spreads[node] = name
+                    elif isinstance(name, Element):
+                        self.lists.add(node, name)
                     else:
                         self.nodes[node] = self.inputs[node] = name
                     if self.part == "match" and node not in used and said not in only_said(self.examples):
                         raise self.unusable(f"it does not use its argument {said!r}")
             elif node in used and not self.is_number(node):
                 raise self.unusable(f"it uses a tensor {node.name} from elsewhere", "make it an argument")
+
+    @property
+    def place(self) -> str:
+        """What is written, in words."""
+        return "a body" if self.is_body else "an element of a list"
 
     def is_number(self, node: Any) -> bool:
         """Whether a node is a number that the program stores."""
@@ -347,6 +384,8 @@ class Writer:
     def _write(self, node: Node) -> None:
         if node.op == "placeholder" or graph_argument(node) is not None or write_control_flow(self, node):
             return
+        if write_size(self, node):
+            return
         if node.target is operator.getitem:
             base, index = node.args
             assert isinstance(base, Node), "results are of calls"
@@ -366,13 +405,13 @@ class Writer:
         if is_single and (self.around is not None or (self.uses[node] == 1 and is_short)):
             if self.uses[node] > 1 and self.part == "match":
                 raise self.unusable(
-                    f"a body uses what {name_of(op)} computes twice",
-                    "bodies of patterns name nothing: write it by hand",
+                    f"{self.place} uses what {name_of(op)} computes twice",
+                    f"{self.place} of a pattern names nothing: write it by hand",
                 )
             self.nodes[node] = call
             return
         if self.around is not None:
-            raise self.unusable(f"a body calls {name_of(op)}, which has several results")
+            raise self.unusable(f"{self.place} calls {name_of(op)}, which has several results")
         name = self.new_name(operator_word(op))
         self.lines.append(f"{name} = {call}")
         self.nodes[node] = name
@@ -408,6 +447,9 @@ class Writer:
         if isinstance(value, Node):
             if value in self.nodes:
                 return self.nodes[value]
+            alone = self.lists.text_of(value)
+            if alone is not None:
+                return alone
             if value in self.spreads:
                 raise self.unusable(
                     f"{self.spreads[value].text} is any number of values: {name_of(underlying(node.target))} takes one"
@@ -416,6 +458,9 @@ class Writer:
             assert stored is not None, "inputs are bound, and constants are numbers"
             value = self.decisions.example_of(stored)
         if isinstance(value, list | tuple) and any(isinstance(one, Node) for one in value):
+            listed = self.lists.text_of_list(value)
+            if listed is not None:
+                return listed
             return f"[{', '.join(self._value(node, argument, one) or 'None' for one in value)}]"
         try:
             return self.decisions.written(
@@ -430,8 +475,9 @@ class Writer:
         Raises:
             UsageError: EK266, it is not a single tensor that the function computes or is given.
         """
-        if value in self.nodes:
-            return self.nodes[value]
+        text = self.nodes.get(value) or self.lists.text_of(value)
+        if text is not None:
+            return text
         raise self.unusable(f"{value} is not a tensor that it computes or is given")
 
     def _first(self, node: Node) -> str | None:
@@ -452,12 +498,14 @@ def _needed(results: list[Node]) -> dict[Node, None]:
     return found
 
 
-def _names_of_inputs(examples: Mapping[str, Any]) -> list[str | Spread]:
-    """Return the name of each input of a traced function; bodies are none, operands are several."""
-    names: list[str | Spread] = []
+def _names_of_inputs(examples: Mapping[str, Any]) -> list[str | Spread | Element]:
+    """Return the name of each input of a traced function; bodies are none, operands and lists are several."""
+    names: list[str | Spread | Element] = []
     for name, example in called_with(examples).items():
         if isinstance(example, list) and isinstance(examples[name], BodyExample):
             names += [Spread(name, index, len(example)) for index in range(len(example))]
+        elif list_example(name, example) is not None:
+            names += [Element(name, index, len(example)) for index in range(len(example))]
         elif not isinstance(example, FunctionType):
             names.append(name)
     return names
@@ -484,13 +532,19 @@ class _Function(torch.nn.Module):
 
 
 def _exported(
-    function: Callable[..., Any], examples: Mapping[str, Any], part: str, *, is_decomposed: bool = False
+    function: Callable[..., Any],
+    examples: Mapping[str, Any],
+    part: str,
+    sizes: Mapping[int, str] = MappingProxyType({}),
+    varying: Collection[str] = (),
+    *,
+    is_decomposed: bool = False,
 ) -> ExportedProgram:
     arguments = list(called_with(examples).values())
     bodies = {at: one for at, one in enumerate(arguments) if isinstance(one, FunctionType)}
     # A tensor that two arguments share could not be told apart where the function writes to one of them.
     given = tuple(
-        one.clone() if isinstance(one, torch.Tensor) else one for one in arguments if not isinstance(one, FunctionType)
+        pytree.tree_map_only(torch.Tensor, torch.clone, one) for one in arguments if not isinstance(one, FunctionType)
     )
     if any(isinstance(one, BodyExample) for one in examples.values()):
         # Torch fails when it tells why it traces control flow again, with other operands.
@@ -498,7 +552,10 @@ def _exported(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            program = torch.export.export(_Function(function, bodies).eval(), given, strict=False)
+            shapes = (dynamic_shapes(given, sizes, varying),) if varying else None
+            program = torch.export.export(
+                _Function(function, bodies).eval(), given, dynamic_shapes=shapes, strict=False
+            )
             is_written = any(map(writes, program.graph.nodes))
             return program.run_decompositions({}) if is_decomposed or is_written else program
     except Exception as error:

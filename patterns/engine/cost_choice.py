@@ -1,7 +1,8 @@
 """Choosing by cost: of the rewrites that are possible at a node the cheapest one on the target, if it gains anything.
 
-A rewrite is made, its calls are estimated by the target description, and it is undone again. What it gains depends on
-shapes and numbers alone, so that sites which are alike are estimated once.
+A rewrite is made, its calls are estimated by the target description, and it is undone again, unless it is the last one
+to be estimated and gains most. What it gains depends on shapes and numbers alone, so that sites which are alike are
+estimated once.
 """
 
 from __future__ import annotations
@@ -57,10 +58,15 @@ class Choice:
     estimate: Estimate
 
 
-class _Measured(Exception):  # noqa: N818 - the way out of a transaction that is to be undone
-    def __init__(self, estimate: Estimate) -> None:
-        super().__init__()
-        self.estimate = estimate
+Judge = Callable[[Applied], None]
+"""Examines a rewrite that has been made; what it raises undoes it."""
+
+Make = Callable[[CompiledRule, State, Mapping[str, Any], Judge], None]
+"""Makes a rewrite for good, if the judge lets it stand."""
+
+
+class _Unwanted(Exception):  # noqa: N818 - the way out of a transaction that is to be undone
+    pass
 
 
 class CostChoice:
@@ -89,30 +95,58 @@ class CostChoice:
         self.adds_calls = adds_calls
         self._known = {} if known is None else known
 
-    def best(self, rules: Sequence[CompiledRule], node: Node) -> Choice | None:
-        """Return the rewrite that gains most, or None if none gains anything or fits."""
+    def best(self, rules: Sequence[CompiledRule], node: Node, make: Make | None = None) -> Choice | None:
+        """Return the rewrite that gains most, or None if none gains anything or fits.
+
+        Args:
+            rules: Rules that may match.
+            node: The call.
+            make: Makes the rewrite that is estimated last, which is not undone then if it is what is returned.
+
+        Raises:
+            RejectedError: `make` raises it for a rewrite that gains most.
+        """
         room = math.inf if self.room is None else self.room(node)
-        found: list[Choice] = []
-        for rule in rules:
-            state = self.application.match(rule, node)
-            if state is None:
-                continue
+        matches = [(rule, state) for rule in rules if (state := self.application.match(rule, node)) is not None]
+        best: Choice | None = None
+
+        def is_best(estimate: Estimate | str) -> bool:
+            # Of equals the first one, so that the order of rules and numbers decides.
+            return (
+                isinstance(estimate, Estimate)
+                and estimate.gained_ns > 0
+                and self._fits_in(estimate, room)
+                and (best is None or estimate.gained_ns >= best.estimate.gained_ns)
+            )
+
+        # The first rule asks for most, and mostly gains most: what is estimated last need not be undone.
+        for rule, state in reversed(matches):
+            makes = make if state is matches[0][1] and rule.rule.measure != "once" else None
             for tuning in rule.tunings:
-                estimate = self.estimate(rule, state, tuning)
-                if not isinstance(estimate, Estimate) or estimate.gained_ns <= 0:
-                    break
+                estimate = self._estimated(rule, state, tuning, is_best, makes)
+                if is_best(estimate):
+                    assert isinstance(estimate, Estimate), "it has gained something"
+                    best = Choice(rule, state, tuning, estimate)
                 # Later numbers are for less memory, not for less time.
-                if estimate.scratch <= room and (self.adds_calls or estimate.more_calls <= 0):
-                    found.append(Choice(rule, state, tuning, estimate))
+                if not isinstance(estimate, Estimate) or estimate.gained_ns <= 0 or self._fits_in(estimate, room):
                     break
-        # Of equals the first one, so that the order of rules and numbers decides.
-        return max(found, key=lambda one: one.estimate.gained_ns, default=None)
+        return best
 
     def estimate(self, rule: CompiledRule, state: State, tuning: Mapping[str, Any]) -> Estimate | str:
         """Return what rewriting a match would bring, or why it is not rewritten."""
+        return self._estimated(rule, state, tuning, lambda _: False, None)
+
+    def _estimated(
+        self,
+        rule: CompiledRule,
+        state: State,
+        tuning: Mapping[str, Any],
+        is_wanted: Callable[[Estimate], bool],
+        make: Make | None,
+    ) -> Estimate | str:
         key = (rule.id, *tuning.items(), _likeness(state))
         if key not in self._known:
-            self._known[key] = self._tried(rule, state, tuning)
+            self._known[key] = self._tried(rule, state, tuning, is_wanted, make)
         return self._known[key]
 
     def costs_of(self, state: State) -> dict[Node, float]:
@@ -126,28 +160,48 @@ class CostChoice:
 
     def fits(self, estimate: Estimate, node: Node) -> bool:
         """Whether there is memory at a node, and space in the file, for what a rewrite makes."""
-        room = math.inf if self.room is None else self.room(node)
+        return self._fits_in(estimate, math.inf if self.room is None else self.room(node))
+
+    def _fits_in(self, estimate: Estimate, room: float) -> bool:
         return estimate.scratch <= room and (self.adds_calls or estimate.more_calls <= 0)
 
-    def _tried(self, rule: CompiledRule, state: State, tuning: Mapping[str, Any]) -> Estimate | str:
+    def _tried(
+        self,
+        rule: CompiledRule,
+        state: State,
+        tuning: Mapping[str, Any],
+        is_wanted: Callable[[Estimate], bool],
+        make: Make | None,
+    ) -> Estimate | str:
+        """Make a rewrite, and undo it if it cannot be made for good or is not wanted."""
         before = self.costs_of(state)
+        found: Estimate | None = None
 
         def judge(done: Applied) -> None:
+            nonlocal found
             saved, spent = self.change(before, done)
             # A kernel that is missing costs more than anything; one that is missing on both sides decides nothing.
             gained = -math.inf if math.isnan(saved - spent) else saved - spent
             if 0 < gained < LEAST_SHARE * saved:
                 gained = 0.0
             more_calls = sum(map(_is_call, done.made)) - sum(_is_call(one) for one in before if one._erased)
-            raise _Measured(Estimate(gained, _scratch(done.made), more_calls))
+            found = Estimate(gained, _scratch(done.made), more_calls)
+            if make is None or not is_wanted(found):
+                raise _Unwanted
 
         try:
-            self.application.apply(rule, state, tuning=tuning, then=judge)
-        except _Measured as measured:
-            return measured.estimate
+            if make is None:
+                self.application.apply(rule, state, tuning=tuning, then=judge)
+            else:
+                make(rule, state, tuning, judge)
+        except _Unwanted:
+            pass
         except RejectedError as rejected:
+            if found is not None:
+                raise
             return rejected.reason
-        raise AssertionError("judging ends every attempt")
+        assert found is not None, "every attempt is judged"
+        return found
 
 
 def _likeness(state: State) -> Any:

@@ -30,11 +30,12 @@ from exirkit.patterns.engine.application import Applied, RejectedError, RuleAppl
 from exirkit.patterns.engine.report import Application, Rejection, RewriteHistory, RewriteReport, RuleStatistics
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.matching.predicate_tree import Anchored, PredicateTree, TreeNode
+from exirkit.patterns.matching.state import State
 from exirkit.patterns.operators.in_place import calls_by_target, make_functional, writes
 from exirkit.patterns.operators.targets import Target
 from exirkit.patterns.syntax.value_roots import INTERFACE
 
-from .cost_choice import Choice, CostChoice, Estimates, Room
+from .cost_choice import Choice, CostChoice, Estimates, Judge, Room
 from .program_facts import ProgramFacts
 from .region_search import Course, RegionSearch, frontier, read_by
 
@@ -129,7 +130,7 @@ class RuleEngine:
                 program is as it was before.
         """
         report = RewriteReport()
-        with editor.transaction("rules"):
+        with editor.transaction("rules", records_effect=False):
             self._rewrite(editor, options or RewriteOptions(), report, None)
         return report
 
@@ -147,7 +148,7 @@ class RuleEngine:
         Raises:
             ContractError: As `run`.
         """
-        with editor.transaction("rules"):
+        with editor.transaction("rules", records_effect=False):
             history = RewriteHistory(editor)
             self._rewrite(editor, options or RewriteOptions(), history.report, history)
             editor.agree()
@@ -182,7 +183,7 @@ class RuleEngine:
             yield calls
             return
         before = len(report.journal)
-        with suppress(_NothingAppliedError), editor.transaction("in-place calls"):
+        with suppress(_NothingAppliedError), editor.transaction("in-place calls", records_effect=False):
             make_functional(editor)
             yield calls_by_target(editor.graph)
             _require_applications(report, before)
@@ -348,13 +349,34 @@ class _Run:
         """Apply the rule that gains most at a node, if one gains anything, or the best sequence around it."""
         if self.costs is None:
             return None
+        if self.search is None or self.search.left <= 0:
+            return self._make_cheapest(self.costs, rules, node)
         choice = self.costs.best(rules, node)
-        if self.search is not None and self.search.left > 0:
-            region = self.search.region(rules, node)
-            course = self.search.best(region)
-            if course.gained_ns > (0.0 if choice is None else choice.estimate.gained_ns):
-                return self._follow(course, region)
+        region = self.search.region(rules, node)
+        course = self.search.best(region)
+        if course.gained_ns > (0.0 if choice is None else choice.estimate.gained_ns):
+            return self._follow(course, region)
         return None if choice is None else self._try(choice.rule, node, choice)
+
+    def _make_cheapest(self, costs: CostChoice, rules: Sequence[CompiledRule], node: Node) -> dict[Node, int] | None:
+        """Apply the rule that gains most at a node, if one gains anything; mostly it is not undone once estimated."""
+        dirty: dict[Node, int] | None = None
+        tried = rules[0]
+
+        def make(rule: CompiledRule, state: State, tuning: Mapping[str, Any], judge: Judge) -> None:
+            nonlocal dirty, tried
+            tried = rule
+            dirty = self._make(rule, node, state, tuning, judge)
+            statistics = self.report.statistics[rule.id]
+            statistics.tried += 1
+            statistics.matched += 1
+
+        try:
+            choice = costs.best(rules, node, make)
+        except RejectedError as rejected:
+            self._reject(tried, node, rejected)
+            return None
+        return dirty if dirty is not None or choice is None else self._try(choice.rule, node, choice)
 
     def _follow(self, course: Course, region: Sequence[Node]) -> dict[Node, int] | None:
         """Make the rewrites of a sequence; return the nodes to visit again."""
@@ -397,18 +419,37 @@ class _Run:
             statistics.seconds += time.perf_counter() - started
             return None
         statistics.matched += 1
+        statistics.seconds += time.perf_counter() - started
+        try:
+            return self._make(rule, node, state, None if choice is None else choice.tuning)
+        except RejectedError as rejected:
+            self._reject(rule, node, rejected)
+            return None
+
+    def _make(
+        self,
+        rule: CompiledRule,
+        node: Node,
+        state: State,
+        tuning: Mapping[str, Any] | None,
+        judge: Judge | None = None,
+    ) -> dict[Node, int]:
+        """Rewrite a match for good; return the nodes that may match differently now.
+
+        Raises:
+            RejectedError: It cannot be rewritten, and nothing has changed.
+        """
+        statistics = self.report.statistics[rule.id]
+        started = time.perf_counter()
         # Values that a rewrite leaves behind are read before it, and so are their neighbours.
         inputs = read_by(state)
         before = tuple(matched.name for matched in state.nodes)
         mark = None if self.history is None else self.history.mark()
         try:
-            done = self.application.apply(rule, state, tuning=None if choice is None else choice.tuning)
-        except RejectedError as rejected:
-            self._reject(rule, node, rejected)
-            statistics.seconds += time.perf_counter() - started
-            return None
-        elapsed = time.perf_counter() - started
-        statistics.seconds += elapsed
+            done = self.application.apply(rule, state, tuning=tuning, then=judge)
+        finally:
+            elapsed = time.perf_counter() - started
+            statistics.seconds += elapsed
         statistics.applied += 1
         if self.history is not None and mark is not None:
             self.history.push(mark)

@@ -482,16 +482,18 @@ def _size_of_dim(arguments: Arguments) -> Any:
 
 
 def _start(value: Any, arguments: Arguments) -> Any:
-    size = _size_of_dim(arguments)
     if value is None:
         return 0
-    return max(0, value + size) if type(value) is int and value < 0 and type(size) is int else value
+    if type(value) is not int or value >= 0:
+        return value
+    size = _size_of_dim(arguments)
+    return max(0, value + size) if type(size) is int else value
 
 
 def _stop(value: Any, arguments: Arguments) -> Any:
-    size = _size_of_dim(arguments)
     if value is None or (type(value) is int and value >= _PAST_EVERY_END):
         return _END
+    size = _size_of_dim(arguments)
     if type(value) is int and value < 0 and type(size) is int:
         value = max(0, value + size)
     is_size = isinstance(value, int | torch.SymInt) and size is not None

@@ -62,7 +62,8 @@ class InferredValues:
             if self._is_known(one):
                 pending.pop()
                 continue
-            waiting = [source for source in one._input_nodes if not self._is_known(source)]
+            sources = one._input_nodes if self._depends(one) else ()
+            waiting = [source for source in sources if not self._is_known(source)]
             if waiting:
                 pending += waiting
                 continue
@@ -88,6 +89,12 @@ class InferredValues:
         return self._known[node][2]
 
     # One node
+
+    def _depends(self, node: Node) -> bool:
+        """Whether what is known of a node depends on what is known of its arguments."""
+        if node.op != "call_function" or node.target is operator.getitem or control_flow_call(node) is not None:
+            return True
+        return underlying(node.target) in self.inference.rows_of
 
     def _inferred(self, node: Node) -> Any:
         value = node.meta.get("val")

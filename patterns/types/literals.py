@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import torch
@@ -214,12 +214,23 @@ class ValueSet:
 
     def holds_for(self, tensor: torch.Tensor) -> bool:
         """Whether every element of a real tensor is one of them, rounded to its dtype."""
+        if not tensor.numel():
+            return True
+        numbers = _rounded(self.numbers, tensor.dtype)
+        # Mostly the first element is another number already.
+        first = tensor[(0,) * tensor.dim()].item()
+        if not any(first == one or (first != first and one != one) for one in numbers):
+            return False
         found = torch.zeros(tensor.shape, dtype=torch.bool, device=tensor.device)
-        for number in self.numbers:
-            if fits(number, tensor.dtype):
-                wanted = torch.tensor(number).to(tensor.dtype)
-                found |= (tensor == wanted) | ((tensor != tensor) & (wanted != wanted))
+        for number in numbers:
+            found |= (tensor == number) if number == number else (tensor != tensor)
         return bool(found.all())
+
+
+@lru_cache(maxsize=256)
+def _rounded(numbers: tuple[float, ...], dtype: torch.dtype) -> tuple[Any, ...]:
+    """Return the numbers that a dtype has, rounded to it."""
+    return tuple(torch.tensor(one).to(dtype).item() for one in numbers if fits(one, dtype))
 
 
 def fits(number: float, dtype: torch.dtype) -> bool:

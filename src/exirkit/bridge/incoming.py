@@ -15,11 +15,12 @@ from exirkit.ir import (
     CALL_DELEGATE,
     CompileSpec,
     EdgeProgramVerifier,
+    GraphEditor,
     called_graphs,
     copy_program,
     take_foreign_handles,
 )
-from exirkit.passes import EdgeCompileConfig, stored_data
+from exirkit.passes import EdgeCompileConfig, LiftConstants, stored_data
 from exirkit.program import EdgeProgramManager, LoweredBackendModule
 
 from .operators import OfficialView
@@ -49,6 +50,8 @@ def _ours(program: ExportedProgram) -> ExportedProgram:
     for module in called_graphs(made.graph_module):
         _convert_delegates(module)
     take_foreign_handles(made.graph_module)
+    # The official exporter leaves numbers as tensors on the bodies of control flow that use them.
+    LiftConstants().run(GraphEditor(made))
     for module in called_graphs(made.graph_module):
         module.recompile()
     return made

@@ -30,6 +30,18 @@ def last(x):
 def first(new):
     return new.permute(0, 3, 1, 2)
 
+def joined(xs):
+    return torch.cat([x.permute(1, 0) for x in xs], 0)
+
+def moved(xs):
+    return torch.cat(xs, 1).permute(1, 0)
+
+def halved(x):
+    return x.exp()[: x.shape[0] // 2]
+
+def first_half(x):
+    return x[: x.shape[0] // 2].exp()
+
 def wrong():
     return torch.relu
 '''
@@ -102,3 +114,25 @@ def test_rules_about_values_of_the_program(invoke: Invoke, tmp_path: Path) -> No
     assert (without.exit_code, "EK266" in without.stderr, "`uses`" in without.stderr) == (2, True, True)
     alone = invoke(*about, "--uses", "first")
     assert (alone.exit_code, "--uses is for rules about values" in alone.stderr) == (2, True)
+
+
+def test_lists_of_tensors(invoke: Invoke) -> None:
+    command = ("rule", "from-trace", "functions.py:joined", "--replace", "moved", "--example", "xs=list of f32 [2, 3]")
+    literals = ("permute_copy_dims", "new_cat_dim", "new_permute_copy_dims")
+    decided = [part for one in literals for part in ("--decide", f"{one}=exact")]
+    made = invoke(*command, *decided, "-o", "book.yaml")
+    assert made.exit_code == 0, made.stderr
+    assert invoke("rule", "check", "book.yaml", "--strict").exit_code == 0
+    assert "for x in xs" in invoke(*command).stdout
+
+
+def test_sizes_that_vary(invoke: Invoke, tmp_path: Path) -> None:
+    command = ("rule", "from-trace", "functions.py:halved", "--replace", "first_half", "--example", "x=f32 [6, 3]")
+    undecided = json.loads(invoke(*command, "--varying", "N", "--json").stdout)["undecided"]
+    decided = [part for one in undecided for part in ("--decide", f"{one}=exact")]
+    made = invoke(*command, "--varying", "N", *decided, "-o", "book.yaml")
+    assert made.exit_code == 0, made.stderr
+    assert "(N // 2)" in (tmp_path / "book.yaml").read_text()
+    assert invoke("rule", "check", "book.yaml").exit_code == 0
+    wrong = invoke(*command, "--varying", "Q")
+    assert (wrong.exit_code, "no example has a size 'Q'" in wrong.stderr) == (2, True)

@@ -84,6 +84,23 @@ def forward(x: "f32[2, 3]"):
 run("forward", x=dyadic(1))
 """
 ASKS_FOR_TOSA = "executorch.backends.arm._passes.cast_int_comparison_inputs_pass:CastIntComparisonInputsPass"
+# Arm keeps linear layers whole while lowering to Edge.
+LINEAR_PASS = "executorch.backends.arm._passes.decompose_linear_pass:DecomposeLinearPass"
+LINEAR = """program(1)
+w = constant("f32[2, 4]", dyadic(3))
+
+def forward(x: "f32[3, 4]"):
+    z = aten.linear.default(x, w)
+    return z
+
+run("forward", x=dyadic(2))
+"""
+PIPELINE = """pipeline: 1
+name: {name}
+dialect: {{from: edge, to: edge}}
+stages:
+- rules: [{rules}]
+"""
 DIVISION = """program(1)
 
 def forward(x: "f32[2, 3]"):
@@ -131,9 +148,16 @@ def book(text: str, folder: Path, name: str) -> str:
     return str(folder / name)
 
 
-def compared(text: str, against: str, rules: list[str]) -> list[list[str]]:
+def compared(text: str, against: str, rules: list[str], pipelines: tuple[str, ...] = ()) -> list[list[str]]:
     """Return bucket and message of what differs."""
-    return [[one.bucket, one.message] for one in compared_with_original(parse_program(text), [against], rules=rules)]
+    found = compared_with_original(parse_program(text), [against], rules=rules, pipelines=pipelines)
+    return [[one.bucket, one.message] for one in found]
+
+
+def pipeline(text: str, folder: Path, name: str) -> str:
+    """Write a pipeline that applies a book."""
+    rules = book(text, folder, f"{name}_of_pipeline.yaml")
+    return book(PIPELINE.format(name=name, rules=rules), folder, f"{name}_pipeline.yaml")
 
 
 def error_of(**fields: Any) -> str:
@@ -201,6 +225,9 @@ def comparisons(folder: Path) -> dict[str, Any]:
         "other operators": compared(plain, f"{TOYS}:ForgetsAlpha", [good]),
         "within tolerance": compared(EXPONENTIAL, f"{TOYS}:Idle", [book(APPROXIMATE, folder, "approximate.yaml")]),
         "beyond tolerance": compared(EXPONENTIAL, f"{TOYS}:Idle", [book(TOO_STRICT, folder, "strict.yaml")]),
+        "pipeline within": compared(EXPONENTIAL, f"{TOYS}:Idle", [], (pipeline(APPROXIMATE, folder, "approximate"),)),
+        "pipeline beyond": compared(EXPONENTIAL, f"{TOYS}:Idle", [], (pipeline(TOO_STRICT, folder, "strict"),)),
+        "kept operator": compared(LINEAR, LINEAR_PASS, []),
         "theirs stops": compared(plain, f"{TOYS}:Stops", [good]),
         "table": compared(ADDMM.format(alpha=", alpha=2"), ORIGINAL, []),
         "table, right": compared(ADDMM.format(alpha=""), ORIGINAL, []),

@@ -1,4 +1,4 @@
-"""Two classes and the rules beside them, on a resize that was decomposed and on what is quantised in each call."""
+"""Classes and the rules beside them: a resize that was decomposed, what each call quantises, numbers in bodies."""
 
 from __future__ import annotations
 
@@ -38,3 +38,9 @@ def test_every_linear_layer_gets_a_dynamic_quantisation_of_its_own(said: Any) ->
         assert one["before"] == [1, 1, 1]
         assert one["here"] == one["there"]
         assert one["same"]
+
+
+def test_numbers_that_bodies_hold_are_made_there(said: Any) -> None:
+    assert [one["before"] for one in said["numbers"]] == [0, 0]
+    assert [one["here"] for one in said["numbers"]] == [one["there"] for one in said["numbers"]] == [3, 1]
+    assert all(one["same"] for one in said["numbers"])

@@ -82,6 +82,19 @@ class Choosing(nn.Module):
         return y + x
 
 
+class Branching(nn.Module):
+    """A delegate, and a branch that computes with numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.linear(x)
+        made: Tensor = torch.cond(y.sum() > 0, lambda one: one * 2.5, lambda one: one - 3, (y,))
+        return made
+
+
 class Squashing(nn.Module):
     """Calls that are written down here, so that diagnostics name this line."""
 
@@ -105,6 +118,7 @@ MODELS: dict[str, Callable[[], tuple[nn.Module, tuple[Tensor, ...], Any]]] = {
     ),
     "recurrent": lambda: (Recurrent(), (torch.randn(1, 3, 4),), None),
     "counting": lambda: (Counting(), (torch.randn(2, 4),), None),
+    "branching": lambda: (Branching(), (torch.randn(2, 4),), None),
 }
 
 # For diagnostics only.

@@ -41,7 +41,7 @@ def check_outputs(name: str, results: Sequence[Sequence[Any]]) -> None:
             torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["any-batch", "counting"])
+@pytest.mark.parametrize("name", ["any-batch", "counting", "branching"])
 def test_official_edge_programs_come_in(name: str, official_runtime: OfficialRuntime) -> None:
     answer, (bare, after, before) = ask_bridge({"op": "take_in", "model": name})
     assert answer["same"], "what is taken in stays as it is"

@@ -19,6 +19,7 @@ from tests.official.backends.models import exported
 from tests.official.backends.other_backends import OTHERS
 from tests.official.quantization.models import quantized
 from torch.export import ExportedProgram
+from torch.fx import GraphModule
 
 from exirkit.fuzz.official.wire import Header, pack, unpack
 from exirkit.fuzz.official.worker import read_exactly, write_all
@@ -199,6 +200,9 @@ def _looks_official(view: ExportedProgram, program: ExportedProgram, bridge: Any
     found = []
     for name, delegate in view.graph_module.named_children():
         mine = getattr(program.graph_module, name)
+        if isinstance(mine, GraphModule):
+            # A body of control flow.
+            continue
         data = delegate.named_data_store_output
         stored = {key: bytes(data.buffers[entry.buffer_index]) for key, entry in data.pte_data.items()}
         targets = [node.target for node in delegate.original_module.graph.nodes if hasattr(node.target, "_schema")]

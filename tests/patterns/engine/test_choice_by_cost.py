@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from exirkit import ApplyRules, ExecutorchBackendConfig, FoldConstants, UsageError, to_edge
-from exirkit.ir import ops, underlying
+from exirkit.ir import GraphEditor, copy_program, ops, underlying
 from exirkit.passes import Pass
 from exirkit.patterns import (
     KernelCost,
     RewriteOptions,
+    RuleEngine,
     Target,
     load_book,
     parse_book,
@@ -21,6 +22,7 @@ from exirkit.patterns import (
     shipped_targets,
     work_of,
 )
+from exirkit.patterns.engine.application import RuleApplication
 from exirkit.runtime_ref import Runtime
 
 HOST = read_target("official_host")
@@ -247,3 +249,57 @@ rules:
         options = RewriteOptions(target=Target(target=1, name="t", kernels=kernels))
         made = edge.transform([ApplyRules(parse_book(rule).rules, options)])
         assert calls(made.exported_program()) == [wanted]
+
+
+CONTEST = """
+rulebook: 1
+rules:
+- id: into-relu-first
+  choose: cost
+  priority: 1
+  vars: {x: "f32 [*S]"}
+  match: return aten.sign.default(aten.neg.default(x))
+  replace: return FIRST
+- id: into-relu-last
+  choose: cost
+  vars: {x: "f32 [*S]"}
+  match: return aten.sign.default(aten.neg.default(x))
+  replace: return LAST
+"""
+CONTEST_COSTS = {"neg": 10.0, "sign": 10.0, "relu": 1.0, "abs": 3.0, "sigmoid": 100.0}
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "made", "attempts"),
+    [
+        ("aten.relu.default(x)", "aten.abs.default(x)", "aten.relu.default", 2),
+        ("aten.abs.default(x)", "aten.relu.default(x)", "aten.relu.default", 3),
+        ("aten.relu.default(x)", "aten.relu.default(x)", "aten.relu.default", 2),
+        ("aten.sigmoid.default(x)", "aten.abs.default(x)", "aten.abs.default", 3),
+    ],
+    ids=["first", "last", "equal", "first gains nothing"],
+)
+def test_the_rewrite_that_is_estimated_last_stays_made(
+    first: str, last: str, made: str, attempts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    applied: list[str] = []
+    apply = RuleApplication.apply
+
+    def counted(self: RuleApplication, rule: Any, *args: Any, **named: Any) -> Any:
+        applied.append(rule.id)
+        return apply(self, rule, *args, **named)
+
+    monkeypatch.setattr(RuleApplication, "apply", counted)
+    book = parse_book(CONTEST.replace("FIRST", first).replace("LAST", last), "contest.yaml").require_valid()
+    kernels = {f"aten.{name}.default": KernelCost(call_ns=cost) for name, cost in CONTEST_COSTS.items()}
+    target = Target(target=1, name="contest", kernels=kernels)
+    exported = torch.export.export(Called(lambda self, x: torch.sign(-x)), (X,))
+    editor = GraphEditor(copy_program(exported))
+    report = RuleEngine(book.rules).run(editor, RewriteOptions(target=target))
+    assert calls(editor.program) == [made]
+    assert len(applied) == attempts
+    # Statistics and the journal count what was made, not what was estimated.
+    assert [one.rule for one in report.journal] == ["into-relu-" + ("first" if made in first else "last")]
+    assert sum(one.applied for one in report.statistics.values()) == 1
+    assert sum(one.matched for one in report.statistics.values()) == 1
+    assert not report.rejections

@@ -168,3 +168,20 @@ def body_targets(level: int) -> list[str]:
     )
     bodies = [one for _, one in lowered.exported_program().graph_module.named_children()]
     return [str(node.target) for body in bodies for node in body.graph.nodes]
+
+
+def test_arguments_of_which_a_result_does_not_depend_are_not_asked_for() -> None:
+    inference = load_inference("ranges.elements")
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 3, 1), torch.nn.ReLU())
+    program = to_edge(torch.export.export(model, (torch.randn(1, 3, 4, 4),))).exported_program()
+    asked: list[str] = []
+
+    def stored(node: Node) -> torch.Tensor | None:
+        asked.append(node.name)
+        return torch.zeros(())
+
+    values = InferredValues(inference, stored)
+    (relu,) = [node for node in program.graph.nodes if "relu" in node.name]
+    assert values.of(relu).lo == 0
+    # Nothing is known of a convolution, whatever its weight is.
+    assert not asked

@@ -14,10 +14,11 @@ from torch.export import ExportedProgram
 from exirkit.bridge.incoming import edge_from_official
 from exirkit.fuzz import Policy, place_pipelines, rules_of_book, shipped_operators
 from exirkit.ir import Diagnostic, ModelError, UsageError
-from exirkit.passes import ApplyRules, Pipeline
+from exirkit.passes import ApplyRules, Pipeline, StageEvent, watching
 from exirkit.patterns import (
     BackendClass,
     CompiledRule,
+    RewriteReport,
     backend_books,
     backend_classes,
     beside_other_libraries,
@@ -60,6 +61,24 @@ class SideResult:
     leeway: Leeway | None = None
 
 
+class _AppliedRules:
+    """What rules did, in a pipeline and alone, in the order in which they did it."""
+
+    def __init__(self) -> None:
+        self.rules: dict[str, CompiledRule] = {}
+        self.reports: list[RewriteReport] = []
+
+    def see(self, event: StageEvent) -> None:
+        """Take note of a stage that has run."""
+        if event.moment == "after" and isinstance(event.edit, ApplyRules):
+            self.take(event.edit, event.edit.reports[-1:])
+
+    def take(self, applied: ApplyRules, reports: Sequence[RewriteReport]) -> None:
+        """Take note of what rules did."""
+        self.rules.update({one.id: one for one in applied.engine.rules})
+        self.reports += reports
+
+
 @dataclass(frozen=True)
 class Comparison:
     """One or more passes of the official package, run one after the other, beside rules.
@@ -68,11 +87,13 @@ class Comparison:
         originals: The passes.
         rules: The rules that do their work.
         pipelines: Pipelines instead, run one after the other.
+        keeps: Operators that lowering to Edge keeps whole.
     """
 
     originals: tuple[OriginalPass, ...]
     rules: tuple[CompiledRule, ...] = ()
     pipelines: tuple[Pipeline, ...] = ()
+    keeps: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -118,19 +139,20 @@ class Comparison:
         Raises:
             DiagnosticError: Whatever an engine or a pipeline finds.
         """
-        program = edge_from_official(program).exported_program() if self.is_on_edge else program
-        fired: Counter[str] = Counter()
-        leeway = None
-        for pipeline in self.pipelines:
-            result = pipeline.run(program)
-            program = result.program
+        before = program = edge_from_official(program).exported_program() if self.is_on_edge else program
+        seen = _AppliedRules()
+        with watching(seen.see):
+            for pipeline in self.pipelines:
+                program = pipeline.run(program).program
         if self.rules:
-            applied, before = ApplyRules(list(self.rules)), program
+            applied = ApplyRules(list(self.rules))
             program = applied(program).exported_program
-            for report in applied.reports:
-                fired.update(report.applied)
-            leeway = leeway_of(before, self.rules, [one for report in applied.reports for one in report.journal])
-        return SideResult(program, dict(fired), leeway)
+            seen.take(applied, applied.reports)
+        fired: Counter[str] = Counter()
+        for report in seen.reports:
+            fired.update(report.applied)
+        journal = [one for report in seen.reports for one in report.journal]
+        return SideResult(program, dict(fired), leeway_of(before, list(seen.rules.values()), journal))
 
     def meant(self, program: ExportedProgram) -> ExportedProgram:
         """Return a program that computes what attributes of the rules mean, whichever side wrote them."""
@@ -156,15 +178,20 @@ def comparisons_of(
     """
     books = [one for one in against if one in backend_books()]
     if not books:
-        originals = tuple(original_pass(one) for one in against)
+        entries = [_entry_of(one) for one in against]
+        originals = tuple(
+            original_pass(one if "@" in one or entry is None else f"{one}@{entry.runs_on}")
+            for one, entry in zip(against, entries, strict=True)
+        )
         with beside_other_libraries():
             chosen = tuple(rule for book in rules for rule in rules_of_book(book))
             placed = tuple(place_pipelines(pipelines))
         if not chosen and not placed:
-            chosen = tuple(rule for one in originals for rule in _rules_of_table(one.target))
+            chosen = tuple(_rules_named(name for one in entries if one is not None for name in one.rules))
         if len({one.dialect for one in originals}) > 1:
             raise UsageError(Diagnostic(code="EK766", message="the passes of a chain run on different dialects"))
-        return [Comparison(originals, chosen, placed)], {}
+        keeps = tuple(dict.fromkeys(name for one in entries if one is not None for name in one.keeps))
+        return [Comparison(originals, chosen, placed, keeps)], {}
     if len(against) > 1:
         message = f"{books[0]} stands for all classes of its table, and is compared alone"
         raise UsageError(Diagnostic(code="EK766", message=message))
@@ -180,7 +207,7 @@ def comparisons_of(
             left_out[entry.name] = error.diagnostics[0].message
     # All modules are imported before any book is read: operators of a target are registered once.
     found = [
-        Comparison((made[entry.name],), tuple(_rules_named(entry.rules)))
+        Comparison((made[entry.name],), tuple(_rules_named(entry.rules)), keeps=entry.keeps)
         for entry in backend_classes(books[0]).entries
         if entry.name in made
     ]
@@ -192,12 +219,14 @@ def _module_of(book: str, entry: BackendClass) -> str:
     return ".".join(path.parts)
 
 
-def _rules_of_table(target: str) -> list[CompiledRule]:
+def _entry_of(name: str) -> BackendClass | None:
+    """Return what the tables of backends say of a class, which is named with or without a dialect."""
+    target = name.partition("@")[0]
     for book in backend_books():
         for entry in backend_classes(book).entries:
             if target == f"{_module_of(book, entry)}:{entry.name}":
-                return _rules_named(entry.rules)
-    return []
+                return entry
+    return None
 
 
 _KNOWN: dict[str, list[CompiledRule]] = {}

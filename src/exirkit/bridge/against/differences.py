@@ -85,7 +85,7 @@ def differences(subject: Subject, comparison: Comparison, oracles: Sequence[str]
     try:
         with torch.no_grad():
             programs = dict(subject.exported)
-            before = officially_lowered(programs) if comparison.is_on_edge else programs
+            before = officially_lowered(programs, comparison.keeps) if comparison.is_on_edge else programs
     except Exception as error:
         outcome.unsupported = (f"to_edge raises {type(error).__name__}", _first_line(error))
         return outcome

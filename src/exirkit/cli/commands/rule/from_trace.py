@@ -25,13 +25,15 @@ if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
 
-_TENSOR = re.compile(r"(?:(?P<kind>const|param|buffer) +)?(?P<dtype>[a-z]+\d*) *\[(?P<sizes>[\d, ]*)\]")
+_TENSOR = re.compile(r"(?:(?P<kind>const|param|buffer|list of) +)?(?P<dtype>[a-z]+\d*) *\[(?P<sizes>[\d, ]*)\]")
 _BODY = re.compile(r"body( like [A-Za-z_]\w*)?|condition|operands")
 _DTYPES = {
     "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "bool": "bool", "u8": "uint8",
     "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
 }  # fmt: skip
 _LARGEST_EXAMPLE = 1 << 24
+# Fewer elements of a list could not show that all are treated alike.
+_ELEMENTS = 3
 
 
 class TraceDialect(StrEnum):
@@ -92,7 +94,9 @@ def from_trace(
     examples: Annotated[
         list[str] | None,
         typer.Option(
-            "--example", metavar="NAME=VALUE", help="x='f32 [2, 3]', w='const f32 [3]', alpha=0.25, f=body, xs=operands"
+            "--example",
+            metavar="NAME=VALUE",
+            help="x='f32 [2, 3]', w='const f32 [3]', xs='list of f32 [2, 3]', alpha=0.25, f=body, xs=operands",
         ),
     ] = None,
     decide: Annotated[
@@ -109,6 +113,10 @@ def from_trace(
     uses: Annotated[
         str | None,
         typer.Option("--uses", metavar="FUNCTION", help="With --root: the old value from what replaces it."),
+    ] = None,
+    varying: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SIZE", help="Size that varies at run time, named as in the rule's types; repeatable."),
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="BOOK.yaml")] = None,
     libraries: Libraries = None,
@@ -148,6 +156,7 @@ def from_trace(
                 lower=_lowered if dialect is TraceDialect.EDGE else None,
                 root=None if root is None else root.value,
                 uses=None if uses is None else find_functions(source, uses)[0],
+                varying=varying or (),
             )
         if output is not None:
             write_text(output, traced.text)
@@ -230,6 +239,8 @@ def _example(name: str, text: str) -> tuple[Any, str | None]:
         sizes = [int(one) for one in found["sizes"].split(",") if one.strip()]
         if prod(sizes) <= _LARGEST_EXAMPLE:
             dtype: torch.dtype = getattr(torch, _DTYPES[found["dtype"]])
+            if found["kind"] == "list of":
+                return [torch.ones(sizes, dtype=dtype) for _ in range(_ELEMENTS)], None
             return torch.ones(sizes, dtype=dtype), found["kind"]
     elif found is None:
         try:
