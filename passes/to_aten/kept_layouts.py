@@ -59,8 +59,12 @@ def diagonal_scatter(x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim
     start, step = max(offset, 0) - min(offset, 0) * columns, columns + 1
     flat = last.reshape([*last.shape[:-2], rows * columns])
     made = flat.slice_scatter(src, -1, start, start + (count - 1) * step + 1, step)
-    placed = made.reshape(last.shape).permute([order.index(dim) for dim in range(x.dim())])
-    return placed.contiguous(memory_format=torch.channels_last) if _is_channels_last(x) else placed
+    back = [order.index(dim) for dim in range(x.dim())]
+    if not _is_channels_last(x):
+        return made.reshape(last.shape).permute(back)
+    # A view could be channels last already, and would no longer be once it becomes a copy.
+    copied: Tensor = aten.permute_copy.default(made.reshape(last.shape), back)
+    return copied.contiguous(memory_format=torch.channels_last)
 
 
 def select_scatter(x: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
