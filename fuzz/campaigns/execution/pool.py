@@ -119,6 +119,9 @@ class ProcessPool(Executor):
         worker = _Worker(self._context, self._growth)
         with self._lock:
             self._running.add(worker)
+            if self._is_cancelled:
+                # It was not among those that were ended, since it takes a while to start.
+                worker.process.kill()
         return worker
 
     def _drop(self, worker: _Worker | None) -> None:

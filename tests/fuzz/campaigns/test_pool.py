@@ -3,6 +3,7 @@ from __future__ import annotations
 import operator
 import os
 import signal
+import threading
 import time
 from concurrent.futures import CancelledError, Future, wait
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from exirkit.fuzz.campaigns import ProcessPool, WorkerDiedError, parse_seeds
+from exirkit.fuzz.campaigns.execution import pool as pools
 from exirkit.fuzz.campaigns.execution.pool import resident_megabytes
 from exirkit.ir import UsageError
 
@@ -62,6 +64,26 @@ def test_shutting_down_at_once() -> None:
         running.result(timeout=10)
     with pytest.raises(CancelledError):
         waiting.result(timeout=10)
+
+
+def test_shutting_down_while_a_worker_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    class Slow(pools._Worker):
+        def __init__(self, *args: Any) -> None:
+            begun.set()
+            assert go.wait(30)
+            super().__init__(*args)
+
+    monkeypatch.setattr(pools, "_Worker", Slow)
+    pool = ProcessPool(1)
+    running = pool.submit(time.sleep, 100)
+    assert begun.wait(30)
+    pool.shutdown(wait=False, cancel_futures=True)
+    go.set()
+    with pytest.raises(WorkerDiedError):
+        running.result(timeout=60)
+    pool.shutdown()
 
 
 def test_what_cannot_be_sent_is_said() -> None:
