@@ -4,7 +4,8 @@ Usage: python -m benchmarks.delegation.passes [MODEL ...] [--json FILE]
 
 Seconds are processor time of that stage over all partitions of a model, in one process and one thread: in the official
 chain, in ours with the original classes, and in ours with the chain. Compared are the delegates of the last two, byte
-for byte without debug handles, how many elements their transpositions move, and the results of the last on the official runtime with those of eager PyTorch, over the largest value.
+for byte without debug handles, how many elements their transpositions move, and the results of the last on the official
+runtime with those of eager PyTorch, over the largest value.
 """
 
 from __future__ import annotations

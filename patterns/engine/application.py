@@ -14,9 +14,11 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from exirkit.ir import (
+    INFER,
     DeferredTensor,
     DiagnosticError,
     EdgeOpOverload,
+    FakeTensor,
     FakeTensorMode,
     GraphEditor,
     HigherOrderOperator,
@@ -29,6 +31,7 @@ from exirkit.ir import (
     dim_order_from_stride,
     edge_operator,
     end_bytes,
+    fake_like,
     graph_argument,
     handles_like,
     has_effect,
@@ -36,6 +39,7 @@ from exirkit.ir import (
     is_module_program,
     is_pure,
     no_new_guards,
+    returns_view,
     same_value,
     shared_results,
     stride_from_dim_order,
@@ -268,9 +272,19 @@ class GraphBuilder:
 
     def make(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Node:
         """Make a call of a target of the dialect."""
-        node = self.editor.call(target, args, kwargs, before=self.before, origins=self.origins)
+        val = self._value_of_same(target, args, kwargs)
+        node = self.editor.call(target, args, kwargs, before=self.before, origins=self.origins, val=val)
         self.made.append(node)
         return node
+
+    def _value_of_same(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Return the value of a call that is among what is replaced: sizes that vary are slow to infer."""
+        for one in self.origins:
+            value = one.meta.get("val")
+            if one.target is target and type(value) is FakeTensor and one.args == args and one.kwargs == kwargs:
+                is_own = not returns_view(target) and "unbacked_bindings" not in one.meta
+                return fake_like(self.editor.fake_mode, value) if is_own else INFER
+        return INFER
 
     def _constant(
         self, tensor: torch.Tensor, store_as: tuple[InputKind, bool] = (InputKind.CONSTANT_TENSOR, True)
