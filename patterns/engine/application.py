@@ -87,6 +87,7 @@ class GraphBuilder:
         name: Wish for the names of constants.
         sizes: Where sizes that vary can be read: tensors by symbol.
         store_as: How tensors are stored that a replacement says to store, as a kind of input, and whether it persists.
+        stored: Stored tensors of the match: what users note of them under `custom`, new constants have too.
 
     Attributes:
         made: New calls, in order.
@@ -104,6 +105,7 @@ class GraphBuilder:
         name: str,
         sizes: Sequence[Node] = (),
         store_as: tuple[InputKind, bool] = (InputKind.CONSTANT_TENSOR, True),
+        stored: Sequence[Node] = (),
     ) -> None:
         self.editor = editor
         self.before = before
@@ -112,6 +114,7 @@ class GraphBuilder:
         self.lifts_numbers = lifts_numbers
         self.name = name
         self.store_as = store_as
+        self._custom = next((one.meta["custom"] for one in stored if "custom" in one.meta), None)
         self.made: list[Node] = []
         self.constants: list[Node] = []
         self._numbers = RunTimeNumbers(self.make, wrap(torch.ops.aten.sym_size.int), sizes)
@@ -304,6 +307,8 @@ class GraphBuilder:
         node = self.editor.add_constant(
             tensor, name=self.name, origins=self.origins, kind=kind, persistent=is_persistent
         )
+        if self._custom is not None:
+            self.editor.set_meta(node, "custom", self._custom)
         self._tensors[id(tensor)] = (tensor, node)
         self.constants.append(node)
         return node
@@ -548,6 +553,7 @@ class RuleApplication:
             name=_name_of_constants(rule, state),
             sizes=[one for one in names.values() if isinstance(one, Node)],
             store_as=self._stored_as(rule, state),
+            stored=[one for one in names.values() if self.facts.is_kind(one, "stored")],
         )
         # An operator of which nothing is left to compute gives its results in the order of the roots.
         results = case.replace.run(names, builder)

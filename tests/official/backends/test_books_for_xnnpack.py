@@ -91,3 +91,10 @@ def test_programs_compute_what_they_did(official_runtime: OfficialRuntime) -> No
     (mine,), (other,) = (official_runtime.run(one, [inputs]).unwrap() for one in (after, before))
     for got, want in zip(mine, other, strict=True):
         torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("model", ["linear-per-channel", "convolution-1d"])
+def test_weights_in_another_file_go_there(model: str) -> None:
+    answer, _ = ask_bridge({"op": "lower_with_books", "kind": "quantized", "model": model, "tag": "weights"})
+    assert answer["tags"] == ["weights"]
+    assert answer["same"]

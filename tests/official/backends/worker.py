@@ -51,7 +51,7 @@ def delegated(program: ExportedProgram) -> Header:
 def payloads(program: ExportedProgram) -> list[Any]:
     """Return what backends made of the parts of a program."""
     modules = [module for name, module in program.graph_module.named_children() if name.startswith("lowered_module")]
-    return [(module.processed_bytes, module.named_data) for module in modules]
+    return [(module.processed_bytes, module.named_data, module.external_data) for module in modules]
 
 
 def lower(request: Header) -> Reply:
@@ -91,6 +91,8 @@ def lower_with_books(request: Header) -> Reply:
     kind, name = request["kind"], request["model"]
     if kind == "quantized":
         program, inputs = quantized(name)
+        for node in program.graph.find_nodes(op="placeholder") if request.get("tag") else ():
+            node.meta["custom"] = {"delegate_constant_tag": request["tag"]}
     elif kind == "layouts":
         program, inputs = layouts.exported(name)
     elif kind == "small":
@@ -107,7 +109,8 @@ def lower_with_books(request: Header) -> Reply:
         moved.append(transposed(graphs))
     before, after = (payloads(one.exported_program()) for one in made)
     files = [bytes(one.to_executorch().buffer) for one in made]
-    answer: Header = {"delegates": len(before), "same": before == after, "moved": moved}
+    tags = sorted({file for _, _, external in after for file in external})
+    answer: Header = {"delegates": len(before), "same": before == after, "moved": moved, "tags": tags}
     if kind == "layouts":
         answer["error"] = [_error(program, inputs, data) for data in files]
     else:
