@@ -23,6 +23,7 @@ _OF_CHANNELS_LAST = (
     "avg_pool2d.default",
     "mean.dim",
     "amax.default",
+    "max.dim",
     "prelu.default",
 )
 _MOVES = ("permute_copy.default", "t_copy.default", "transpose_copy.int")
@@ -54,12 +55,16 @@ def is_laid_out_wrong(program: ExportedProgram) -> bool:
     Args:
         program: A partition, with operators of ours or of theirs.
     """
+    calls = [node for node in program.graph.nodes if node.op == "call_function"]
     images = [node for node in program.graph.nodes if _is_image(node)]
-    names = [getattr(node.target, "__name__", str(node.target)) for node in images if node.op == "call_function"]
-    return any("softmax" in name for name in names) and (
-        any(name.endswith(_OF_CHANNELS_LAST) for name in names)
+    return any("softmax" in _name(node) for node in calls if node in images) and (
+        any(_name(node).endswith(_OF_CHANNELS_LAST) for node in calls)
         or any(not node.meta["val"].is_contiguous() for node in images)
     )
+
+
+def _name(node: Node) -> str:
+    return getattr(node.target, "__name__", str(node.target))
 
 
 def _is_image(node: Node) -> bool:
