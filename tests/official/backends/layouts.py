@@ -126,6 +126,11 @@ MODELS: dict[str, Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]] = {
     "cut": lambda: (Around(_cut), (torch.randn(_IMAGE),)),
     "prelu": lambda: (Around(nn.PReLU(8)), (torch.randn(_IMAGE),)),
     "pooled": lambda: (Around(nn.MaxPool2d(2)), (torch.randn(_IMAGE),)),
+    "wide-window": lambda: (Around(nn.MaxPool2d(13, 1, 6)), (torch.randn(1, 4, 16, 16),)),
+    "wide-sequences": lambda: (
+        nn.Sequential(nn.Conv1d(4, 8, 40, padding=64, groups=2), nn.ReLU(), nn.Conv1d(8, 4, 3, dilation=48)),
+        (torch.randn(1, 4, 64),),
+    ),
     "averaged": lambda: (Around(nn.AvgPool2d(2, count_include_pad=False)), (torch.randn(_IMAGE),)),
     "resized": lambda: (Around(nn.UpsamplingBilinear2d(scale_factor=2)), (torch.randn(_IMAGE),)),
     "gelu": lambda: (Around(nn.GELU()), (torch.randn(_IMAGE),)),
