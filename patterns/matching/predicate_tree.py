@@ -21,14 +21,17 @@ from exirkit.ir import EdgeOpOverload, underlying
 from exirkit.patterns.forms.catalogue import Forms, forms_of
 from exirkit.patterns.forms.composites import FoundComposites
 from exirkit.patterns.forms.readers import Operand, Screen
+from exirkit.patterns.functions.graph import GraphFacts
 from exirkit.patterns.matching.state import CompiledGuard
 from exirkit.patterns.matching.value_checks import (
     Check,
+    ConstantCheck,
     GuardCheck,
     JointGuard,
     LengthCheck,
     LiteralCheck,
     Named,
+    constant_check,
     guard_check,
     joint_guards,
     literal_check,
@@ -54,6 +57,7 @@ from exirkit.patterns.syntax.terms import (
     Optional,
     Term,
     Variable,
+    walk,
 )
 from exirkit.patterns.syntax.terms import Sequence as ListTerm
 
@@ -86,11 +90,9 @@ class Placed:
     others: tuple[Path, ...] = ()
 
     def rejects(self, seen: dict[Path, Any]) -> bool:
-        """Whether what stands there is certainly not what is asked for."""
+        """Whether what stands at several places is certainly not what is asked for."""
         path = self.path
         value = seen[path] if path in seen else _value_at(path, seen)
-        if not self.others:
-            return self.check.rejects(value)
         further = [seen[one] if one in seen else _value_at(one, seen) for one in self.others]
         return self.check.rejects(value, *further)
 
@@ -265,7 +267,8 @@ class PredicateTree:
         if root.path is None and not read and not root.checked and trees[-1] is root:
             return root.rules
         found: set[int] = set()
-        _ask(trees, {(): node}, found)
+        facts = None if composites is None else composites.facts
+        _ask(trees, {(): node}, found, facts)
         for condition, tree in read:
             if tree.ranks <= found:
                 continue
@@ -273,7 +276,7 @@ class PredicateTree:
                 found |= tree.ranks
             elif condition.may_read(node, passed):
                 for arguments in condition.arguments(node, composites):
-                    _ask([tree], {(): node, **arguments}, found)
+                    _ask([tree], {(): node, **arguments}, found, facts)
         return sorted(found) if found else ()
 
 
@@ -288,13 +291,14 @@ def _screened(node: Node, root: TreeNode, passed: dict[Screen, bool]) -> list[Tr
     return found
 
 
-def _ask(pending: list[TreeNode], seen: dict[Path, Any], found: set[int]) -> None:
+def _ask(pending: list[TreeNode], seen: dict[Path, Any], found: set[int], facts: GraphFacts | None) -> None:
     """Ask the questions of trees about a call; add the ranks of the rules that are left.
 
     Args:
         pending: The trees.
         seen: Values by their place, to which those that are looked up are added; at first the call.
         found: Ranks of the rules found so far.
+        facts: What is known of the graph.
     """
     passing = passing_operators()
     rejected: dict[Placed, bool] = {}
@@ -304,7 +308,7 @@ def _ask(pending: list[TreeNode], seen: dict[Path, Any], found: set[int]) -> Non
             if one.rules:
                 found.update(one.rules)
             if one.checked:
-                _add_passing(one.checked, seen, rejected, found)
+                _add_passing(one.checked, seen, rejected, found, facts)
             path = one.path
             if path is None:
                 break
@@ -326,6 +330,7 @@ def _add_passing(
     seen: dict[Path, Any],
     rejected: dict[Placed, bool],
     found: set[int],
+    facts: GraphFacts | None,
 ) -> None:
     """Add the ranks of rules of which no check rejects anything; each check is asked once."""
     for rank, checks in checked:
@@ -338,7 +343,7 @@ def _add_passing(
                 rejected[check] = (
                     check.rejects(seen)
                     if check.others
-                    else check.check.rejects(seen[path] if path in seen else _value_at(path, seen))
+                    else check.check.rejects(seen[path] if path in seen else _value_at(path, seen), facts)
                 )
             if rejected[check]:
                 break
@@ -489,8 +494,10 @@ _Start = tuple["Screen | _Read | None", Asked]
 """A condition on a call, and what must be found below it if that holds."""
 
 
-_LITERALS, _GUARDS, _NAME = "$literals", "$guards", "$name"
+_LITERALS, _GUARDS, _CONSTANT, _NAME = "$literals", "$guards", "$constant", "$name"
 """Steps from a value to what else is asked of the value itself."""
+
+_STEPS: dict[type, tuple[str, ...]] = {GuardCheck: (_GUARDS,), ConstantCheck: (_CONSTANT,)}
 
 
 def _entry(asked: Asked, rank: int, joint: Sequence[JointGuard], known: dict[Any, Placed]) -> Entry:
@@ -514,7 +521,7 @@ def _entry(asked: Asked, rank: int, joint: Sequence[JointGuard], known: dict[Any
         if isinstance(one, Named):
             places[one.name] = path[:-1]
         elif not isinstance(one, tuple):
-            add(path[:-1] if path and path[-1] in (_LITERALS, _GUARDS) else path, one)
+            add(path[:-1] if path and path[-1] in (_LITERALS, _GUARDS, _CONSTANT) else path, one)
     for guard in joint:
         if all(name in places for name in guard.names):
             first, *others = (places[name] for name in guard.names)
@@ -527,6 +534,7 @@ class _Ways:
 
     def __init__(self, rule: Anchored) -> None:
         self.forms = rule.forms
+        met = Counter(one.name for one in walk(rule.root) if isinstance(one, Variable))
         self.checks = {
             name: tuple(
                 check
@@ -534,6 +542,8 @@ class _Ways:
                     tensor_check(name, rule.variables),
                     number_check(name, rule.variables),
                     guard_check(name, rule.variables, rule.guards),
+                    # What is met a second time was asked the first time.
+                    constant_check(name, rule.variables) if met[name] == 1 else None,
                 )
                 if check is not None
             )
@@ -623,10 +633,7 @@ class _Ways:
                 yield from self._of(branch, path, operator)
 
     def _of_variable(self, term: Variable, path: Path) -> Asked:
-        asked: Asked = {
-            (*path, *([_GUARDS] if isinstance(check, GuardCheck) else [])): check
-            for check in self.checks.get(term.name, ())
-        }
+        asked: Asked = {(*path, *_STEPS.get(type(check), ())): check for check in self.checks.get(term.name, ())}
         return {**asked, **self._name(term.name, path)}
 
     def _name(self, name: str | None, path: Path) -> Asked:
