@@ -110,7 +110,7 @@ MISTAKEN: Mapping[str, float] = {
     "converted_again": 0.05,
     "nearly_equal_stored": 0.06,
     "bounded_arithmetic": 0.06,
-    "layer_with_factors": 0.05,
+    "layer_with_factors": 0.08,
     "overlapping_operands": 0.05,
 }
 """What compilers take for something else, and shares likewise: dims counted from the end, calls of a pattern far apart,

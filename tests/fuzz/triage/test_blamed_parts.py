@@ -158,7 +158,7 @@ def test_the_part_that_is_wrong_is_blamed() -> None:
 def test_another_way_is_blamed_for_what_it_alone_meets() -> None:
     program = parse_program(_RESHAPED)
     # Torch has to trace again what changes its own shape.
-    seed = next(seed for seed in range(9) if "unsqueeze_" in str(varied(build(program)["forward"], seed).graph))
+    seed = next(seed for seed in range(9) if "aten.unsqueeze_." in str(varied(build(program)["forward"], seed).graph))
     compiler = ExirkitCompiler(variation=seed)
     one = _mutant(
         "passes.to_aten.decompose_to_core",
