@@ -49,6 +49,7 @@ from .torch_internals import (
     disable_fake_tensor_cache,
     disable_torch_dispatch,
     enable_python_dispatcher,
+    make_fake_tensor,
     pytree,
 )
 
@@ -290,7 +291,7 @@ def _in_mode(mode: FakeTensorMode, value: Any) -> Any:
 
 def fake_like(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
     """Return a fake tensor of the same dtype, shape, strides and device, with memory of its own."""
-    return FakeTensor(mode, empty_meta_tensor(tensor.dtype, tensor.shape, tensor.stride()), tensor.device)
+    return make_fake_tensor(mode, empty_meta_tensor(tensor.dtype, tensor.shape, tensor.stride()), tensor.device)
 
 
 @cache
@@ -337,7 +338,7 @@ def _row_major(value: torch.Tensor) -> torch.Tensor:
 
 def _empty(like: torch.Tensor, sizes: Sequence[Any]) -> torch.Tensor:
     assert isinstance(like, FakeTensor)
-    return FakeTensor(like.fake_mode, empty_meta_tensor(like.dtype, sizes, contiguous_stride(sizes)), like.device)
+    return make_fake_tensor(like.fake_mode, empty_meta_tensor(like.dtype, sizes, contiguous_stride(sizes)), like.device)
 
 
 _WIDEST = 97
@@ -758,7 +759,8 @@ class Inference:
         if isinstance(argument, torch.Tensor):
             return self._tensor_key(argument)
         if isinstance(argument, list | tuple):
-            return tuple(map(self._key, argument))
+            # Sizes, mostly; the type keeps them apart from a number.
+            return (list, *argument) if _are_ints(argument) else tuple(map(self._key, argument))
         if isinstance(argument, float):
             # NaN would never be found again, and -0.0 would be taken for 0.0.
             return float, argument.hex()
@@ -772,7 +774,9 @@ class Inference:
     def _tensor_key(self, tensor: torch.Tensor) -> Any:
         if tensor.layout is not torch.strided:
             raise _UncacheableError
-        sizes = tuple(map(self._size_key, (*tensor.shape, *tensor.stride(), tensor.storage_offset())))
+        sizes = (*tensor.shape, *tensor.stride(), tensor.storage_offset())
+        if not _are_ints(sizes):
+            sizes = tuple(map(self._size_key, sizes))
         return tensor.dtype, tensor.dim(), sizes, tensor.device
 
     def _size_key(self, size: Any) -> Any:
@@ -810,9 +814,12 @@ class Inference:
     def _made(self, recipe: Any) -> Any:
         if not isinstance(recipe, _Layout):
             return type(recipe)(self._made(one) for one in recipe)
-        sizes, strides = tuple(map(self._number, recipe.sizes)), tuple(map(self._number, recipe.strides))
-        empty = empty_meta_tensor(recipe.dtype, sizes, strides, self._number(recipe.offset))
-        return FakeTensor(self.mode, empty, recipe.device)
+        sizes, strides, offset = recipe.sizes, recipe.strides, recipe.offset
+        if not _are_ints((*sizes, *strides, offset)):
+            sizes, strides = tuple(map(self._number, sizes)), tuple(map(self._number, strides))
+            offset = self._number(offset)
+        empty = empty_meta_tensor(recipe.dtype, sizes, strides, offset)
+        return make_fake_tensor(self.mode, empty, recipe.device)
 
     def _number(self, size: Any) -> Any:
         if type(size) is int:
@@ -820,6 +827,11 @@ class Inference:
         if size not in self._numbers:
             self._numbers[size] = self.mode.shape_env.create_symintnode(size, hint=None)  # type: ignore[union-attr]
         return self._numbers[size]
+
+
+def _are_ints(sizes: Sequence[Any]) -> bool:
+    """Whether all are plain numbers, which most are."""
+    return {int}.issuperset(map(type, sizes))
 
 
 def infer_static_value(mode: FakeTensorMode, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -861,7 +873,7 @@ def _as_fake(mode: FakeTensorMode, value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     empty = empty_meta_tensor(value.dtype, value.shape, value.stride(), value.storage_offset())
-    return FakeTensor(mode, empty, torch.device("cpu"))
+    return make_fake_tensor(mode, empty, torch.device("cpu"))
 
 
 def _layouts(found: Any) -> Any:

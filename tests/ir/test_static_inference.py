@@ -14,6 +14,8 @@ from torch.fx.node import map_arg
 from exirkit.fuzz.generation import Policy, generate
 from exirkit.fuzz.programs import build
 from exirkit.ir import fake_mode_of, infer_static_value, infer_value
+from exirkit.ir.tensor_spec import empty_meta_tensor
+from exirkit.ir.torch_internals import make_fake_tensor
 
 
 def described(value: Any) -> Any:
@@ -23,6 +25,19 @@ def described(value: Any) -> Any:
         strides = [step for step, size in zip(value.stride(), value.shape, strict=True) if size != 1]
         return value.dtype, tuple(value.shape), strides, value.storage_offset(), value.device
     return [described(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def test_a_fake_tensor_is_what_the_constructor_makes() -> None:
+    mode, empty = FakeTensorMode(), empty_meta_tensor(torch.float16, (2, 3), (1, 2), 4)
+    ours, theirs = (make(mode, empty, torch.device("cpu")) for make in (make_fake_tensor, FakeTensor))
+    assert described(ours) == described(theirs)
+    assert vars(ours) == vars(theirs)
+    assert torch._C._dispatch_keys(ours) == torch._C._dispatch_keys(theirs)
+    other = make_fake_tensor(mode, empty, torch.device("cpu"))
+    with mode:
+        assert described(ours + other) == described(theirs + other)
+    ours.constant = torch.ones(2, 3)
+    assert other.constant is None
 
 
 @pytest.mark.parametrize("first", [0, 10_000])
