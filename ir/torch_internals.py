@@ -392,7 +392,7 @@ def make_fake_tensor(mode: FakeTensorMode, empty: torch.Tensor, device: torch.de
     Args:
         mode: The mode.
         empty: A tensor on the meta device, whose dtype, sizes and strides it has.
-        device: Where it is said to be.
+        device: The device that it names.
     """
     if device.type != "cpu":
         return FakeTensor(mode, empty, device)
