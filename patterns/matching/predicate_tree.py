@@ -122,6 +122,7 @@ class TreeNode:
             the arguments that are read.
         parts: Likewise, by the identity of an operator that is recognized in its parts, of which the call is the last.
         ranks: Ranks of all rules that may be found here; at the root alone.
+        unbuilt: What each way of matching still asks, and how many questions the tree may have, until it is asked.
     """
 
     path: Path | None = None
@@ -133,6 +134,15 @@ class TreeNode:
     read: tuple[tuple[_Read, TreeNode], ...] = ()
     parts: dict[int, tuple[_Read, TreeNode]] = field(default_factory=dict)
     ranks: frozenset[int] = frozenset()
+    unbuilt: tuple[list[Entry], float] | None = None
+
+    def build(self) -> TreeNode:
+        """Work out the question, unless that was done; what follows is left until it is asked, which is seldom."""
+        if self.unbuilt is not None:
+            variants, room = self.unbuilt
+            _fill(self, variants, room)
+            self.unbuilt = None
+        return self
 
     def add(self, condition: Screen | _Read, entries: list[Entry]) -> None:
         """Add a tree that is asked under a condition."""
@@ -305,6 +315,8 @@ def _ask(pending: list[TreeNode], seen: dict[Path, Any], found: set[int], facts:
     while pending:
         one: TreeNode | None = pending.pop()
         while one is not None:
+            if one.unbuilt is not None:
+                one.build()
             if one.rules:
                 found.update(one.rules)
             if one.checked:
@@ -392,46 +404,55 @@ def _below(above: Any, step: str | int | Operand) -> Any:
     return None
 
 
-def _build(variants: list[Entry], room: float | None = None) -> TreeNode:
+def _build(variants: list[Entry]) -> TreeNode:
+    """Return the tree for what some ways of matching ask; it may have as many questions as there are for so many."""
+    return TreeNode(unbuilt=(variants, float(_QUESTIONS_EACH * len(variants)))).build()
+
+
+def _fill(node: TreeNode, variants: list[Entry], room: float) -> None:
     """Ask first what most rules want to know, near the root before far from it.
 
     Args:
+        node: Where this is asked.
         variants: What each way of matching asks.
-        room: How many questions the tree may have; without it, as many as there are for so many ways. Where it is used
-            up, rules are left in that further questions might have left out.
+        room: How many questions the tree may have. Where it is used up, rules are left in that further questions might
+            have left out.
     """
-    room = float(_QUESTIONS_EACH * len(variants)) if room is None else room
     if room < 1:
-        return TreeNode(rules=tuple(sorted({rank for _, _, rank in variants})))
+        node.rules = tuple(sorted({rank for _, _, rank in variants}))
+        return
     done = tuple(sorted({rank for questions, checks, rank in variants if not questions and not checks}))
     # Two ways of one rule may ask the same.
     checked = tuple(dict.fromkeys((rank, checks) for questions, checks, rank in variants if not questions and checks))
     asking = [each for each in variants if each[0]]
-    node = TreeNode(rules=done, checked=tuple(each for each in checked if each[0] not in done))
+    node.rules, node.checked = done, tuple(each for each in checked if each[0] not in done)
     if not asking:
-        return node
+        return
     counts = Counter(path for questions, _, _ in asking for path in questions)
     path = min(counts, key=lambda each: (-counts[each], len(each), str(each)))
-    node.path = path
-    groups: dict[Any, list[Entry]] = {}
+    # By identity, since torch computes the hash of an operator in Python. Rules keep their operators alive.
+    groups: dict[int, list[Entry]] = {}
     others: list[Entry] = []
     for each in asking:
         questions, checks, rank = each
-        if path in questions:
-            alike, unlike = questions[path]
+        if path not in questions:
+            others.append(each)
+            continue
+        alike, unlike = questions[path]
+        if alike:
             rest = ({key: value for key, value in questions.items() if key != path}, checks, rank)
+            for operator in alike:
+                groups.setdefault(id(operator), []).append(rest)
+        if unlike:
             # What is read as a call of another operator has its arguments elsewhere.
             outside = (
                 {key: value for key, value in questions.items() if key[: len(path)] != path},
                 tuple(one for one in checks if all(place[: len(path)] != path for place in (one.path, *one.others))),
                 rank,
             )
-            for operators, entry in ((alike, rest), (unlike, outside)):
-                for operator in operators:
-                    groups.setdefault(operator, []).append(entry)
-        else:
-            others.append(each)
-    # Rules keep their operators alive. Operators of which the same follows share it.
+            for operator in unlike:
+                groups.setdefault(id(operator), []).append(outside)
+    # Operators of which the same follows share it.
     alone: dict[tuple[int, ...], list[Entry]] = {}
     keys = {operator: tuple(map(id, group)) for operator, group in groups.items()}
     for operator, group in groups.items():
@@ -439,10 +460,10 @@ def _build(variants: list[Entry], room: float | None = None) -> TreeNode:
     parts = [*alone.values(), others]
     sizes = [sum(1 + len(questions) for questions, _, _ in part) for part in parts]
     each_room = [(room - 1) * size / sum(sizes) for size in sizes]
-    built = {key: _build(part, own) for (key, part), own in zip(alone.items(), each_room, strict=False)}
-    node.by_operator = {id(operator): built[key] for operator, key in keys.items()}
-    node.otherwise = _build(others, each_room[-1]) if others else None
-    return node
+    below = {key: TreeNode(unbuilt=(part, own)) for (key, part), own in zip(alone.items(), each_room, strict=False)}
+    node.by_operator = {operator: below[key] for operator, key in keys.items()}
+    node.otherwise = TreeNode(unbuilt=(others, each_room[-1])) if others else None
+    node.path = path
 
 
 @dataclass(frozen=True, eq=False)

@@ -213,7 +213,7 @@ def test_questions_about_a_large_pattern_are_few() -> None:
     pending = [root for root in roots if root is not None]
     known: dict[int, TreeNode] = {}
     while pending:
-        node = pending.pop()
+        node = pending.pop().build()
         if id(node) not in known:
             known[id(node)] = node
             others = [node.otherwise] if node.otherwise is not None else []
