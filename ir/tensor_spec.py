@@ -108,7 +108,7 @@ def sample_ints(values: Iterable[Dim]) -> list[int]:
 
     A backed symbol stands for its traced hint, an unbacked one for a large number inside its range.
     """
-    listed = list(values)
+    listed: list[Any] = list(values)
     if {int}.issuperset(map(type, listed)):
         # Most sizes do not vary, and this is asked very often.
         return listed
