@@ -227,7 +227,8 @@ def check_metadata(program: ExportedProgram | GraphModule, *, layouts: bool = Fa
 
     Args:
         program: Program of any dialect; calls of out variants are compared with the operators they stand for.
-        layouts: Also compare dim orders, which hold from the legalization of dim orders on.
+        layouts: Also compare dim orders, which hold from the legalization of dim orders on. Those of calls that name
+            theirs (`dim_order_ops`) hold always, and are always compared.
 
     Returns:
         All findings (EK315: dtype, EK316: shape, EK317: layout, EK318: kind of value, EK319: the operator does not take
@@ -271,11 +272,12 @@ class _Comparison:
         target, args, kwargs, keeps_dtype = functional_call(node)
         if target is None:
             return
+        layouts = self._layouts or kwargs.get("dim_order") is not None
         call = Recorded(underlying(target), args, kwargs, node.meta["val"])
-        if call.is_confirmed(self._layouts):
+        if call.is_confirmed(layouts):
             return
         known = agreement(self._inference.mode, target, args, kwargs, node.meta["val"])
-        if known is Agreement.ALL or (known is Agreement.SIZES and not self._layouts):
+        if known is Agreement.ALL or (known is Agreement.SIZES and not layouts):
             call.confirm(known is Agreement.ALL)
             return
         try:
@@ -295,7 +297,7 @@ class _Comparison:
             call.confirm(True)
         elif all(one.code == "EK317" for one in found):
             call.confirm(False)
-        yield from (one for one in found if self._layouts or one.code != "EK317")
+        yield from (one for one in found if layouts or one.code != "EK317")
 
     def _differences(
         self, graph: ProgramGraph, node: Node, recorded: Any, computed: Any, keeps_dtype: bool

@@ -38,13 +38,20 @@ class Snapshot:
 
 @dataclass
 class _Run:
-    """One run of a pipeline; what it had done when it started again in another way is given up."""
+    """One run of a pipeline; what it had done when it started again in another way is given up.
+
+    Attributes:
+        working: The stage that has begun and is not done.
+        gave_up: The stage that sent the run another way: it began, and another one began instead of its end.
+    """
 
     pipeline: str
     source: ExportedProgram
     steps: dict[int, Snapshot] = field(default_factory=dict)
     given_up: dict[int, Snapshot] = field(default_factory=dict)
     result: ExportedProgram | None = None
+    working: str | None = None
+    gave_up: str | None = None
 
 
 class LoweringTrace:
@@ -105,8 +112,11 @@ class LoweringTrace:
             self._runs[event.run] = _Run(event.pipeline, event.program)
         elif event.moment == "before":
             self.current = event.name
+            run = self._runs[event.run]
+            run.gave_up, run.working = run.working or run.gave_up, event.name
             self._forget(event.run, event.position)
         elif event.moment == "after":
+            self._runs[event.run].working = None
             if isinstance(event.edit, ApplyRules):
                 self._note_rules(event.edit, event.edit.reports[-1:])
             self._note_stage(event)
@@ -195,6 +205,11 @@ class LoweringTrace:
             if last.result is not None
             else [*path, *(_of_method(one, method) for _, one in sorted(last.steps.items()))]
         )
+
+    def gave_up(self) -> str | None:
+        """Return the pass that sent the last run another way, on which the run has not come to its end."""
+        last = self._runs[max(self._runs)] if self._runs else None
+        return last.gave_up if last is not None and last.result is None else None
 
     def _path(self, method: str, lowered: ExportedProgram) -> list[Snapshot]:
         path: list[Snapshot] = []

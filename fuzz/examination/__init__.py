@@ -14,7 +14,7 @@ from .relatives import Relative, halves, renamed, reordered, with_dead_code
 from .replanning import LAYOUTS, replanned
 from .result_comparison import ResultComparison, file_differences
 from .stage_audit import audited, watch_stages
-from .symptoms import failure_of_error
+from .symptoms import failure_of_error, was_met_before
 from .unsupported import UNSUPPORTED
 from .verdict import Comparisons, Failure, Verdict
 
@@ -55,6 +55,7 @@ __all__ = [
     "run_dialect",
     "run_file",
     "run_in_turn",
+    "was_met_before",
     "watch_stages",
     "with_dead_code",
 ]

@@ -52,6 +52,29 @@ def part_at_work(error: BaseException, current: str | None) -> str | None:
     return "emitter" if any(Path(frame.filename).parent.name == "emit" for frame in frames) else current
 
 
+def was_met_before(error: BaseException) -> bool:
+    """Return whether an exception comes from where one did that was caught before, and answered by another way.
+
+    That is so if a call of exirkit that raised it was at work, at the same line, when the earlier one was raised: what
+    stands between this call and torch may differ from way to way.
+    """
+    chain: list[BaseException] = []
+    at: BaseException | None = error
+    while at is not None and at not in chain:
+        chain.append(at)
+        at = at.__cause__ or at.__context__
+    raised = [one for one in chain if not isinstance(one, DiagnosticError)]
+    if not raised:
+        return False
+    innermost = _own_places(raised[0])[-1:]
+    return any(type(one) is type(raised[0]) and set(innermost) & set(_own_places(one)) for one in raised[1:])
+
+
+def _own_places(error: BaseException) -> list[tuple[str, int | None]]:
+    frames = traceback.extract_tb(error.__traceback__)
+    return [(frame.filename, frame.lineno) for frame in frames if _is_own(frame.filename)]
+
+
 def own_frames(error: BaseException) -> str:
     """Return the innermost frames of exirkit, without line numbers: the same for all programs that meet one bug."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_own(frame.filename)]

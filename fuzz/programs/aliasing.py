@@ -43,13 +43,13 @@ def _roots(call: Call, shown: dict[str, frozenset[str]]) -> frozenset[str]:
         return frozenset()
     given: dict[str, Argument] = dict(zip((one.name for one in operator._schema.arguments), call.args, strict=False))
     given.update(call.kwargs)
-    names = [name for one in _may_show(operator) for name in names_in(given.get(one))]
+    names = [name for one in may_show(operator) for name in names_in(given.get(one))]
     return frozenset().union(*(shown.get(name, frozenset()) for name in names))
 
 
 @lru_cache(maxsize=4096)
-def _may_show(operator: Any) -> tuple[str, ...]:
-    """Return the arguments of which a result may be a view.
+def may_show(operator: Any) -> tuple[str, ...]:
+    """Return the names of the arguments of an operator of which a result may be a view.
 
     Composite operators such as `dropout` may return an argument itself without saying so, and those that are called
     unsafe a view.

@@ -20,6 +20,8 @@ from torch.fx import Graph, GraphModule, Node
 
 from exirkit.ir import OpOverload, copy_program, is_composite, pytree
 
+from .aliasing import may_show
+
 aten = torch.ops.aten
 
 _SHARE_IN_PLACE = 0.7
@@ -27,7 +29,7 @@ _SHARE_WRITTEN_BUFFERS = 0.7
 _SHARE_ASSERTIONS = 0.3
 _SHARE_REGIONS = 0.5
 _SHARE_HANGING_CONSTANTS = 0.3
-_SHARE_WRITTEN_VIEWS = 0.5
+_SHARE_WRITTEN_VIEWS = 0.8
 _SHARE_RESHAPED = 0.8
 _SHARE_SHOWN = 0.5
 
@@ -80,10 +82,7 @@ def _shows_argument(node: Node) -> bool:
 def _is_fresh(node: Node) -> bool:
     """Return whether nothing else has the memory of a result."""
     op = _overload(node)
-    if op is None or _shows_argument(node) or not isinstance(node.meta.get("val"), torch.Tensor):
-        return False
-    # Composite operators may return an argument as it is, whatever their schema says.
-    return not is_composite(op)
+    return op is not None and not may_show(op) and isinstance(node.meta.get("val"), torch.Tensor)
 
 
 def _aliases(node: Node) -> Iterator[Node]:
@@ -166,6 +165,9 @@ def _take_views_before(graph: Graph, node: Node, value: Node, draw: random.Rando
         op = _overload(view)
         if op is None or op._schema.is_mutable or not (_shows_argument(view) and is_plain) or draw.random() < 0.5:
             continue
+        if is_composite(op):
+            # It may copy: `to` does where the dtype is another.
+            continue
         with graph.inserting_before(node):
             earlier = graph.call_function(op, (value, *view.args[1:]), dict(view.kwargs))
         earlier.meta = dict(view.meta)
@@ -187,7 +189,7 @@ def _write_views(program: ExportedProgram, draw: random.Random) -> None:
         with graph.inserting_before(node.next):
             earlier = _viewed(graph, node, aten.alias.default)
             shown: Node | None = node
-            for _ in range(draw.randint(0, 2)):
+            for _ in range(draw.randint(0, 3)):
                 shown = _some_view(graph, shown, draw) if shown is not None else None
             if shown is not None:
                 kept = _viewed(graph, shown, aten.clone.default)
@@ -250,7 +252,7 @@ def _some_view(graph: Graph, node: Node, draw: random.Random) -> Node | None:
     size = int(value.shape[place])
     dim = place - value.dim() if draw.random() < 0.4 else place
     start = draw.randrange(size)
-    kind = draw.choice(("slice", "step", "select", "split", "unbind", "permute", "diagonal", "unsqueeze"))
+    kind = draw.choice(_PARTS if draw.random() < 0.5 else _WHOLES)
     if kind == "select":
         return _viewed(graph, node, aten.select.int, dim, start - size if draw.random() < 0.4 else start)
     if kind in ("split", "unbind"):
@@ -261,7 +263,13 @@ def _some_view(graph: Graph, node: Node, draw: random.Random) -> Node | None:
         return _item(graph, parts, draw.randrange(len(parts.meta["val"])))
     if kind == "permute":
         dims = draw.sample(range(value.dim()), value.dim())
+        if [one for one in dims if one in long] == long:
+            dims.reverse()
         return _viewed(graph, node, aten.permute.default, dims)
+    if kind == "transpose":
+        return _viewed(graph, node, aten.transpose.int, dim, draw.choice([one for one in long if one != place] or long))
+    if kind == "turn" and value.dim() == 2:
+        return _viewed(graph, node, aten.t.default)
     if kind == "diagonal" and len(long) > 1:
         one, other = draw.sample(long, 2)
         offset = draw.randrange(1 - int(value.shape[one]), int(value.shape[other]))
@@ -270,6 +278,11 @@ def _some_view(graph: Graph, node: Node, draw: random.Random) -> Node | None:
         return _viewed(graph, node, aten.unsqueeze.default, dim)
     step = draw.randint(2, 3) if kind == "step" else 1
     return _viewed(graph, node, aten.slice.Tensor, dim, start, draw.choice((size, 2**63 - 1)), step)
+
+
+# Views of some elements, and views of all of them in another order or shape.
+_PARTS = ("slice", "step", "select", "split", "unbind", "diagonal")
+_WHOLES = ("permute", "permute", "transpose", "turn", "unsqueeze")
 
 
 def _item(graph: Graph, parts: Node, place: int) -> Node:

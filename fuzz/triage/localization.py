@@ -23,6 +23,7 @@ from exirkit.fuzz.examination import (
     equivalent,
     replanned,
     run_dialect,
+    was_met_before,
 )
 from exirkit.fuzz.official import missing_reason
 from exirkit.fuzz.oracles import ORACLES, calls_of_several_orders, check, examine, oracles_named
@@ -281,12 +282,15 @@ def _culprit_among_passes(examination: Examination, failure: Failure) -> Culprit
     try:
         lowering = examination.compiler.lower(examination.exported, trace)
         paths = {method: trace.path_to(method, lowering.planned.get(method)) for method in methods}
-    except Exception:  # whatever the chain raises is what is localized here
+    except Exception as error:  # whatever the chain raises is what is localized here
         # What sends the chain another way is to blame for what it meets there.
         path = trace.path_so_far(examination.exported, is_given_up=True)
         at = _first_that_cannot_run(path, _run_of(examination, path[0].method)) if path else None
         if at is not None:
             return _within_pass(path, at, path[at].method, _has_false_metadata)
+        first = trace.gave_up()
+        if first is not None and was_met_before(error):
+            return Culprit(first, evidence="gave up for what the other way raises, too")
         path = trace.path_so_far(examination.exported)
         paths = {path[0].method: path} if path and path[0].method in methods else {}
     for method, path in paths.items():

@@ -80,6 +80,19 @@ def test_layouts_are_compared_on_demand() -> None:
     assert codes(program, layouts=True) == [("EK317", "%relu")]
 
 
+def test_the_layout_that_a_call_names_is_compared_in_every_dialect() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return x.to(torch.float64, memory_format=torch.channels_last)
+
+    program = to_edge(exported(forward, torch.ones(2, 1, 3, 2))).exported_program()
+    assert codes(program) == []
+    node = call_in(program.graph_module, "_to_dim_order_copy")
+    # The strides of one channel fit both orders.
+    for named, found in (([0, 2, 3, 1], []), ([0, 2, 1, 3], [("EK317", f"%{node.name}")])):
+        node.kwargs = {**node.kwargs, "dim_order": named}
+        assert codes(program) == found
+
+
 @pytest.mark.parametrize(
     ("out", "functional"),
     [

@@ -15,15 +15,19 @@ from .loose import hide, loose_call, returned
 _CONVOLUTION, _LINEAR = "aten.convolution.default", "aten.linear.default"
 _NORM = "aten._native_batch_norm_legit_no_training.default"
 _EPSILONS = (1e-5, 1e-3, 0.01, 0.0625, 0.5)
-_SCALING = ("aten.mul.Tensor", "aten.add.Tensor", "aten.sub.Tensor", "aten.div.Tensor")
+_SCALING = ("aten.mul.Tensor", "aten.mul.Tensor", "aten.add.Tensor", "aten.sub.Tensor", "aten.div.Tensor")
 _USED = frozenset({_CONVOLUTION, _LINEAR, _NORM, *_SCALING, "aten.relu.default"})
 
 
 def layer_with_factors(scope: Scope) -> None:
-    """Call a layer, with some of what scales, shifts and normalizes channels before it and behind it."""
+    """Call some layers, each with what scales, shifts and normalizes channels before it and behind it."""
+    if all(map(scope.building.plan.policy.allows, _USED)):
+        for _ in range(scope.choices.integer(1, 3)):
+            _layer(scope)
+
+
+def _layer(scope: Scope) -> None:
     choices = scope.choices
-    if not all(map(scope.building.plan.policy.allows, _USED)):
-        return
     channels, outputs = choices.integer(1, 3), choices.integer(1, 3)
     is_image = choices.chance(0.7)
     sizes: Extents = (choices.integer(1, 2), channels, 4, 3) if is_image else (2, channels)
@@ -36,10 +40,10 @@ def layer_with_factors(scope: Scope) -> None:
         # Something else reads what the layer gives, without what is behind it.
         returned(scope, value)
     for _ in range(choices.integer(1, 2)):
-        kind = choices.integer(0, 4)
+        kind = choices.integer(0, 5)
         if kind < 2:
             value = _normalized(scope, value, outputs)
-        elif kind == 4:
+        elif kind == 5:
             value = _called(scope, "aten.relu.default", (value,), value, value.sizes)
         else:
             value = _scaled(scope, value, choices.pick(_SCALING), outputs)
@@ -59,7 +63,9 @@ def _stored(scope: Scope, sizes: Extents, low: float = -1, high: float = 1) -> V
 
 def _scaled(scope: Scope, value: Value, op: str, channels: int) -> Value:
     ones = (1,) * (value.rank - 2)
-    shapes: tuple[Extents, ...] = ((channels, *ones), (1, channels, *ones), (1,), ())
+    # Most times one number for each channel.
+    by_channel: Extents = (channels, *ones)
+    shapes: tuple[Extents, ...] = (by_channel, by_channel, by_channel, (1, channels, *ones), (1,), ())
     low, high = (0.5, 2) if "div" in op else (-1, 1)
     other = _stored(scope, scope.choices.pick(shapes), low, high)
     args: tuple[Any, ...] = (value, other)
@@ -70,9 +76,9 @@ def _scaled(scope: Scope, value: Value, op: str, channels: int) -> Value:
 
 def _convolved(scope: Scope, value: Value, outputs: int) -> Value:
     channels = int(str(value.sizes[1]))
-    size, padding = scope.choices.pick((1, 3, 2)), scope.choices.integer(0, 1)
+    size, padding = scope.choices.pick((1, 3, 2)), scope.choices.pick((0, 0, 1))
     weight = _stored(scope, (outputs, channels, size, size))
-    bias = _stored(scope, (outputs,)) if scope.choices.chance(0.5) else None
+    bias = _stored(scope, (outputs,)) if scope.choices.chance(0.7) else None
     sides = tuple(int(str(side)) + 2 * padding - size + 1 for side in value.sizes[2:])
     args = (value, weight, bias, [1, 1], [padding, padding], [1, 1], False, [0, 0], 1)
     return _called(scope, _CONVOLUTION, args, value, (value.sizes[0], outputs, *sides))

@@ -237,7 +237,10 @@ def image(scope: Scope, operator: Operator, dims: int) -> Value:
 
 
 def combine_with_stored(scope: Scope, value: Value) -> None:
-    """Combine a float32 input of four dims that lies channels last with something stored that does, or does not."""
+    """Combine a float32 input of four dims that lies channels last with something stored that does, or does not.
+
+    Another input, which lies row by row, may be combined with the same stored tensor.
+    """
     operator = scope.choices.pick(("aten.mul.Tensor", "aten.sub.Tensor"))
     if not scope.building.plan.policy.allows(operator):
         return
@@ -246,5 +249,11 @@ def combine_with_stored(scope: Scope, value: Value) -> None:
         contents = replace(contents, layout="channels_last")
     stored = scope.building.store(scope.choices.pick(("parameter", "constant")), value.dtype, value.sizes, contents)
     scope.values.append(stored)
-    pair = (value, stored) if scope.choices.chance(0.5) else (stored, value)
-    scope.must_use.append(scope.call(operator, pair, value.fact._replace(low=-4, high=4, bits=4, is_dense=False)))
+    readers = [value]
+    if scope.choices.chance(0.5):
+        # What is laid out for one of its users must lie as before for the others.
+        other = scope.new_input(value.dtype, value.sizes, replace(contents, layout="dense"))
+        readers.insert(scope.choices.integer(0, 1), other)
+    for reader in readers:
+        pair = (reader, stored) if scope.choices.chance(0.5) else (stored, reader)
+        scope.must_use.append(scope.call(operator, pair, value.fact._replace(low=-4, high=4, bits=4, is_dense=False)))

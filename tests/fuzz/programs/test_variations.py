@@ -98,6 +98,56 @@ run("forward", x=dyadic(1))
     assert any("add_" in str(one.graph) for one in graphs)
 
 
+def test_what_may_be_an_argument_is_not_written_and_what_may_be_a_copy_is_not_taken_before() -> None:
+    text = """program(1)
+w = parameter("f32[2, 3]", dyadic(3))
+
+def forward(x: "f32[3, 2]"):
+    a = aten._unsafe_view.default(w, [3, 2])
+    b = aten.add.Tensor(x, a)
+    c = aten.neg.default(b)
+    d = aten.to.dtype(c, torch.int32)
+    return a, d
+
+run("forward", x=dyadic(1))
+"""
+    program = parse_program(text)
+    built = build(program)["forward"]
+    inputs = Examination(program, ExirkitCompiler()).inputs["forward"][0]
+    wanted = GraphSession(built).run(inputs).outputs
+    written = 0
+    for seed in range(60):
+        changed = varied(built, seed)
+        for node in changed.graph.nodes:
+            if node.op == "call_function" and getattr(getattr(node.target, "_schema", None), "is_mutable", False):
+                written += 1
+                at = node
+                while isinstance(at, Node) and at.op == "call_function":
+                    at = at.args[0] if at.args and at.target is not torch.ops.aten._unsafe_view.default else None
+                    assert at is not None
+        assert difference(GraphSession(changed).run(inputs).outputs, wanted) is None
+    assert written > 40
+
+
+def test_writes_go_through_views_that_turn_all_elements() -> None:
+    program = parse_program(
+        'program(1)\n\ndef forward(x: "f32[2, 3]"):\n    y = aten.neg.default(x)\n    z = aten.abs.default(y)\n'
+        '    return z\n\nrun("forward", x=dyadic(1))\n'
+    )
+    built = build(program)["forward"]
+    turned: Counter[str] = Counter()
+    for seed in range(100):
+        for node in varied(built, seed).graph.nodes:
+            at = node.args[0] if node.target is torch.ops.aten.copy_.default else None
+            # Behind the write, elements are put back by turning them the other way.
+            if isinstance(at, Node) and at.target in _TURNING and at.meta["val"].shape[0] == 3:
+                turned[str(at.target)] += 1
+    assert min(turned[str(one)] for one in _TURNING) >= 2, turned
+
+
+_TURNING = (torch.ops.aten.permute.default, torch.ops.aten.transpose.int, torch.ops.aten.t.default)
+
+
 def test_shapes_are_changed_in_place_and_traced_again() -> None:
     text = """program(1)
 
@@ -111,7 +161,7 @@ run("forward", x=dyadic(1))
 """
     program = parse_program(text)
     built = build(program)["forward"]
-    written = [seed for seed in range(9) if "unsqueeze_" in str(varied(built, seed).graph)]
+    written = [seed for seed in range(9) if "aten.unsqueeze_." in str(varied(built, seed).graph)]
     assert written
     verdict = check(program, compiler=ExirkitCompiler(variation=written[0]))
     assert verdict.is_good, verdict.failures

@@ -10,10 +10,10 @@ import torch
 
 from exirkit import GraphEditor, Pass, ops
 from exirkit.fuzz.compilers import ExirkitCompiler, LoweringTrace
-from exirkit.fuzz.examination import Examination, Failure
+from exirkit.fuzz.examination import Examination, Failure, was_met_before
 from exirkit.fuzz.mutants import Mutant, applied
 from exirkit.fuzz.oracles import check
-from exirkit.fuzz.programs import parse_program
+from exirkit.fuzz.programs import build, parse_program, varied
 from exirkit.fuzz.triage import find_culprit, localization
 from exirkit.fuzz.triage.localization import _first_of_the_last
 from exirkit.ir import copy_program
@@ -67,6 +67,34 @@ def forward(x: "f32[s0]", y: "f32[1]"):
 run("forward", s0=3, x=dyadic(1), y=dyadic(2))
 """
 
+_UNIT_DIM_CAST = """program(1)
+
+def forward(x: "f32[2, 1, 3, 2]"):
+    y = aten._to_copy.default(x, dtype=torch.float64)
+    z = aten.neg.default(y)
+    return z
+
+run("forward", x=dyadic(1, layout="channels_last"))
+"""
+_RESHAPED = """program(1)
+
+def forward(x: "f32[2, 3]"):
+    y = aten.neg.default(x)
+    z = aten.unsqueeze.default(y, 0)
+    w = aten.abs.default(z)
+    return w
+
+run("forward", x=dyadic(1))
+"""
+_RUNNING_MAXIMUM = """program(1)
+
+def forward(x: "f32[2, 3]"):
+    y, i = aten.cummax.default(x, -1)
+    return y, i
+
+run("forward", x=dyadic(1))
+"""
+
 
 def _mutant(module: str, function: str, old: str, new: str, program: str) -> Mutant:
     return Mutant(
@@ -103,6 +131,17 @@ _CASES = {
         "return (editor.set_tensor(node, _in_memory(tensor, order)), node)[1]",
         _SHARED_WEIGHT,
     ),
+    "use-dim-order-operators": _mutant(
+        "passes.to_edge.edge_operators",
+        "UseDimOrderOperators.edit",
+        "list(dim_order_from_stride(value.stride(), value.shape))",
+        "sorted(range(value.dim()), key=lambda dim: -value.stride(dim))",
+        _UNIT_DIM_CAST,
+    ),
+    # Both ways of decomposing call this.
+    "decompose-to-core": _mutant(
+        "passes.to_aten.decompositions", "_places", "dim %= max(x.dim(), 1)", "dim = int(dim)", _RUNNING_MAXIMUM
+    ),
 }
 
 
@@ -114,6 +153,45 @@ def test_the_part_that_is_wrong_is_blamed() -> None:
             failure = check(program, compiler=compiler).failures[0]
             assert find_culprit(program, failure, compiler=compiler).part == part
         assert (failure.oracle == "operand-layouts") == (part in ("eliminate-views", "legalize-dim-order"))
+
+
+def test_another_way_is_blamed_for_what_it_alone_meets() -> None:
+    program = parse_program(_RESHAPED)
+    # Torch has to trace again what changes its own shape.
+    seed = next(seed for seed in range(9) if "aten.unsqueeze_." in str(varied(build(program)["forward"], seed).graph))
+    compiler = ExirkitCompiler(variation=seed)
+    one = _mutant(
+        "passes.to_aten.decompose_to_core",
+        "DecomposeWholeGraph.call",
+        "table.update(beyond_core())",
+        "table.update(beyond_core(None))",
+        _RESHAPED,
+    )
+    with applied(one):
+        failure = check(program, compiler=compiler).failures[0]
+        assert find_culprit(program, failure, compiler=compiler).part == "decompose-whole-graph"
+
+
+def _raised_again(first: str, then: str) -> BaseException:
+    """Return what the second of two ways raises, which is tried because the first one raised."""
+    text = "def helper(kind): raise kind\ndef one(kind):\n    helper(kind)\ndef other(kind):\n    raise kind\n"
+    made: dict[str, Any] = {}
+    exec(compile(text, "/somewhere/exirkit/made.py", "exec"), made)
+    try:
+        try:
+            made[first](RuntimeError)
+        except RuntimeError:
+            made[then](RuntimeError)
+    except RuntimeError as error:
+        return error
+    raise AssertionError
+
+
+def test_two_ways_meet_the_same_where_the_same_call_raises() -> None:
+    assert was_met_before(_raised_again("one", "one"))
+    assert was_met_before(_raised_again("one", "helper"))
+    assert not was_met_before(_raised_again("one", "other"))
+    assert not was_met_before(RuntimeError())
 
 
 def test_what_torch_has_made_is_not_blamed_for_what_the_chain_rejects() -> None:
