@@ -22,7 +22,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
@@ -49,6 +49,7 @@ from .torch_internals import (
     disable_fake_tensor_cache,
     disable_torch_dispatch,
     enable_python_dispatcher,
+    make_fake_tensor,
     pytree,
 )
 
@@ -65,9 +66,6 @@ _IN_PYTHON = frozenset(
         "upsample_bilinear2d", "upsample_nearest2d", "var_mean", "where",
     )
 )  # fmt: skip
-
-
-_BATCH_NORM = torch.ops.aten._native_batch_norm_legit_no_training.default
 
 
 class _NeedsFakeTensorsError(Exception):
@@ -87,12 +85,13 @@ def meta_value(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
         kwargs: Keyword arguments as in a graph.
     """
     target = underlying(target)
-    if not has_meta_value(target) and target is not _BATCH_NORM:
+    known = _KNOWN.get(id(target))
+    if known is None and not has_meta_value(target):
         return None
     try:
         values: Any = map_aggregate((tuple(args), dict(kwargs)), _as_meta)
-        if target is _BATCH_NORM:
-            return _normalized(*values[0], **values[1])
+        if known is not None:
+            return known(*values[0], **values[1])
         given = values[1] if _takes_tensors(target) else {**values[1], "device": "meta"}
         with torch.no_grad():
             if is_faster_on_ones(target):
@@ -128,6 +127,58 @@ def _normalized(source: torch.Tensor, *parameters: Any) -> tuple[torch.Tensor, .
     return torch.empty_like(source), source.new_empty(0), source.new_empty(0)
 
 
+def _convolved(
+    source: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> torch.Tensor:
+    """Return the result of a convolution, for which torch would choose a kernel and ask it for its order of dims.
+
+    Raises:
+        _NeedsFakeTensorsError: The order of dims is not the usual one, or something does not fit.
+    """
+    count = source.dim() - 2
+    steps = [[*one] * count if len(one) == 1 else [*one] for one in (stride, padding, dilation, output_padding)]
+    channels = weight.shape[1] * groups if transposed else weight.shape[0]
+    taken = weight.shape[0] if transposed else weight.shape[1] * groups
+    tensors = [source, weight] if bias is None else [source, weight, bias]
+    fits = (
+        count > 0
+        and weight.dim() == source.dim()
+        and source.shape[1] == taken
+        and weight.shape[0] % groups == 0
+        and (bias is None or bias.shape == (channels,))
+        and all(one.dtype is torch.float32 and _is_row_major(one) for one in tensors)
+        and all(len(one) == count for one in steps)
+        and min(*steps[0], *steps[2]) > 0
+        and min(*steps[1], *steps[3]) >= 0
+    )
+    if not fits:
+        raise _NeedsFakeTensorsError
+    sizes = [
+        (size - 1) * step - 2 * pad + spread * (kernel - 1) + more + 1
+        if transposed
+        else (size + 2 * pad - spread * (kernel - 1) - 1) // step + 1
+        for size, kernel, step, pad, spread, more in zip(source.shape[2:], weight.shape[2:], *steps, strict=True)
+    ]
+    if min(sizes) <= 0:
+        raise _NeedsFakeTensorsError
+    return source.new_empty((source.shape[0], channels, *sizes))
+
+
+_KNOWN: dict[int, Callable[..., Any]] = {
+    id(torch.ops.aten._native_batch_norm_legit_no_training.default): _normalized,
+    id(torch.ops.aten.convolution.default): _convolved,
+}
+"""What is worked out here because torch takes long for it, by the identity of the operator, which lives for ever."""
+
+
 @lru_cache(maxsize=4096)
 def has_meta_value(target: Any) -> bool:
     """Return whether meta kernels of an operator return what fake tensors would."""
@@ -146,7 +197,12 @@ def is_faster_on_ones(target: Any) -> bool:
     """Return whether computing with a few ones returns what meta kernels do, and sooner."""
     if not isinstance(target, OpOverload):
         return False
-    return torch.Tag.pointwise in target.tags or target._schema.name in _IN_PYTHON
+    return _is_pointwise(target) or target._schema.name in _IN_PYTHON
+
+
+def _is_pointwise(op: OpOverload) -> bool:
+    # torch has forgotten to tag the one.
+    return torch.Tag.pointwise in op.tags or op is torch.ops.aten.hardswish.default
 
 
 @lru_cache(maxsize=4096)
@@ -200,7 +256,27 @@ def _computed(target: Any, args: Any, kwargs: Any) -> Any:
     try:
         return target(*map_aggregate(args, _with_ones), **map_aggregate(kwargs, _with_ones))
     except _LargeError:
-        return target(*args, **kwargs)
+        found = _as_one_element(target, args, kwargs) if _is_pointwise(target) else None
+        return target(*args, **kwargs) if found is None else found
+
+
+def _as_one_element(target: Any, args: Any, kwargs: Any) -> torch.Tensor | None:
+    """Return the result of a pointwise operator, whose dtype is that of one element; None where that is not all."""
+    shapes: list[torch.Size] = []
+    is_usual = kwargs.get("memory_format") is None
+
+    def one_element(argument: Any) -> Any:
+        nonlocal is_usual
+        if not isinstance(argument, torch.Tensor):
+            return argument
+        shapes.append(argument.shape)
+        is_usual &= _is_row_major(argument)
+        return torch.ones((1,) * argument.dim(), dtype=argument.dtype)
+
+    result = target(*map_aggregate(args, one_element), **map_aggregate(kwargs, one_element))
+    if not is_usual or not isinstance(result, torch.Tensor):
+        return None
+    return torch.empty(torch.broadcast_shapes(*shapes), dtype=result.dtype, device="meta")
 
 
 # What it shows depends on where its source lies in memory.
@@ -290,7 +366,7 @@ def _in_mode(mode: FakeTensorMode, value: Any) -> Any:
 
 def fake_like(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
     """Return a fake tensor of the same dtype, shape, strides and device, with memory of its own."""
-    return FakeTensor(mode, empty_meta_tensor(tensor.dtype, tensor.shape, tensor.stride()), tensor.device)
+    return make_fake_tensor(mode, empty_meta_tensor(tensor.dtype, tensor.shape, tensor.stride()), tensor.device)
 
 
 @cache
@@ -337,7 +413,7 @@ def _row_major(value: torch.Tensor) -> torch.Tensor:
 
 def _empty(like: torch.Tensor, sizes: Sequence[Any]) -> torch.Tensor:
     assert isinstance(like, FakeTensor)
-    return FakeTensor(like.fake_mode, empty_meta_tensor(like.dtype, sizes, contiguous_stride(sizes)), like.device)
+    return make_fake_tensor(like.fake_mode, empty_meta_tensor(like.dtype, sizes, contiguous_stride(sizes)), like.device)
 
 
 _WIDEST = 97
@@ -758,7 +834,8 @@ class Inference:
         if isinstance(argument, torch.Tensor):
             return self._tensor_key(argument)
         if isinstance(argument, list | tuple):
-            return tuple(map(self._key, argument))
+            # Sizes, mostly; the type keeps them apart from a number.
+            return (list, *argument) if _are_ints(argument) else tuple(map(self._key, argument))
         if isinstance(argument, float):
             # NaN would never be found again, and -0.0 would be taken for 0.0.
             return float, argument.hex()
@@ -772,7 +849,9 @@ class Inference:
     def _tensor_key(self, tensor: torch.Tensor) -> Any:
         if tensor.layout is not torch.strided:
             raise _UncacheableError
-        sizes = tuple(map(self._size_key, (*tensor.shape, *tensor.stride(), tensor.storage_offset())))
+        sizes = (*tensor.shape, *tensor.stride(), tensor.storage_offset())
+        if not _are_ints(sizes):
+            sizes = tuple(map(self._size_key, sizes))
         return tensor.dtype, tensor.dim(), sizes, tensor.device
 
     def _size_key(self, size: Any) -> Any:
@@ -810,9 +889,12 @@ class Inference:
     def _made(self, recipe: Any) -> Any:
         if not isinstance(recipe, _Layout):
             return type(recipe)(self._made(one) for one in recipe)
-        sizes, strides = tuple(map(self._number, recipe.sizes)), tuple(map(self._number, recipe.strides))
-        empty = empty_meta_tensor(recipe.dtype, sizes, strides, self._number(recipe.offset))
-        return FakeTensor(self.mode, empty, recipe.device)
+        sizes, strides, offset = recipe.sizes, recipe.strides, recipe.offset
+        if not _are_ints((*sizes, *strides, offset)):
+            sizes, strides = tuple(map(self._number, sizes)), tuple(map(self._number, strides))
+            offset = self._number(offset)
+        empty = empty_meta_tensor(recipe.dtype, sizes, strides, offset)
+        return make_fake_tensor(self.mode, empty, recipe.device)
 
     def _number(self, size: Any) -> Any:
         if type(size) is int:
@@ -820,6 +902,11 @@ class Inference:
         if size not in self._numbers:
             self._numbers[size] = self.mode.shape_env.create_symintnode(size, hint=None)  # type: ignore[union-attr]
         return self._numbers[size]
+
+
+def _are_ints(sizes: Sequence[Any]) -> bool:
+    """Whether all are plain numbers, which most are."""
+    return {int}.issuperset(map(type, sizes))
 
 
 def infer_static_value(mode: FakeTensorMode, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -861,7 +948,7 @@ def _as_fake(mode: FakeTensorMode, value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     empty = empty_meta_tensor(value.dtype, value.shape, value.stride(), value.storage_offset())
-    return FakeTensor(mode, empty, torch.device("cpu"))
+    return make_fake_tensor(mode, empty, torch.device("cpu"))
 
 
 def _layouts(found: Any) -> Any:

@@ -108,7 +108,10 @@ def sample_ints(values: Iterable[Dim]) -> list[int]:
 
     A backed symbol stands for its traced hint, an unbacked one for a large number inside its range.
     """
-    listed = list(values)
+    listed: list[Any] = list(values)
+    if {int}.issuperset(map(type, listed)):
+        # Most sizes do not vary, and this is asked very often.
+        return listed
     symbols = sorted(
         {symbol for value in listed if isinstance(value, torch.SymInt) for symbol in value.node.expr.free_symbols},
         key=lambda symbol: str(symbol.name),

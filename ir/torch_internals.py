@@ -142,6 +142,7 @@ __all__ = [
     "keep_composites",
     "lazy_graph_module",
     "load_pt2",
+    "make_fake_tensor",
     "make_fx",
     "make_wrapper_tensor",
     "numbered_name",
@@ -383,3 +384,33 @@ def make_wrapper_tensor(kind: type[torch.Tensor], like: torch.Tensor, strides: t
     """Return an object of a subclass of tensors that has dtype and shape of another tensor and no memory."""
     made: torch.Tensor = torch.Tensor._make_wrapper_subclass(kind, tuple(like.shape), strides=strides, dtype=like.dtype)
     return made
+
+
+def make_fake_tensor(mode: FakeTensorMode, empty: torch.Tensor, device: torch.device) -> FakeTensor:
+    """Return a fake tensor of a mode, in a third of the time of its constructor.
+
+    Args:
+        mode: The mode.
+        empty: A tensor on the meta device, whose dtype, sizes and strides it has.
+        device: The device that it names.
+    """
+    if device.type != "cpu":
+        return FakeTensor(mode, empty, device)
+    made: FakeTensor = torch.Tensor._make_subclass(
+        FakeTensor, empty, False, dispatch_device=True, device_for_backend_keys=device
+    )
+    if mode._allow_unsafe_data_ptr_access:
+        torch._C._set_warn_deprecated_on_mutable_data_ptr(made)
+    else:
+        torch._C._set_throw_on_mutable_data_ptr(made)
+    made.__dict__.update(_attributes_of_fakes(), fake_mode=mode)
+    return made
+
+
+@cache
+def _attributes_of_fakes() -> dict[str, Any]:
+    """Return what torch sets on every new fake tensor on a processor, most of it that nothing is known of elements."""
+    mode = FakeTensorMode()
+    with disable_torch_dispatch():
+        empty = torch.empty(0, device="meta")
+    return dict(FakeTensor(mode, empty, torch.device("cpu")).__dict__)

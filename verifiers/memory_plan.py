@@ -189,7 +189,8 @@ def copies_results(node: Node) -> bool:
 
 def specs_of(node: Node) -> list[TensorSpec]:
     """Return the specs of a node."""
-    return list(_leaves(node.meta.get("spec")))
+    spec = node.meta.get("spec")
+    return [spec] if type(spec) is TensorSpec else list(_leaves(spec))
 
 
 def _schedule(nodes: Sequence[Node], ownership: Ownership, immortal: set[TensorSpec]) -> _Schedule:

@@ -159,7 +159,7 @@ def _set_given(editor: GraphEditor, node: Node, given: Destinations) -> bool:
     if (node, None) in given:
         editor.set_meta(node, "spec", given[node, None])
         return True
-    own = _own_spec(node)
+    own = _own_spec(node) if given else None
     if not isinstance(own, list) or not any((node, place) in given for place in range(len(own))):
         return False
     editor.set_meta(node, "spec", [given.get((node, place), spec) for place, spec in enumerate(own)])

@@ -51,7 +51,7 @@ from exirkit.patterns.forms.composites import FoundComposites
 from exirkit.patterns.matching.attributes import carriers, depend_on_each_other, unsaid_attribute
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.matching.state import FailureTrace, State
-from exirkit.patterns.operators.arguments import is_remark, is_tensor_argument, may_pass
+from exirkit.patterns.operators.arguments import is_remark, may_pass, tensor_places
 from exirkit.patterns.operators.control_flow import ControlFlow
 from exirkit.patterns.operators.defined import TensorBuilder
 from exirkit.patterns.operators.in_place import calls_by_target, memory_of, writes, writes_by_memory
@@ -119,10 +119,9 @@ class GraphBuilder:
             given = [*args, *(kwargs[one.name] for one in op._schema.arguments[len(args) :])]
             node = make_run(self, op, given)
             return Results(self, node, len(node.meta["val"]))
-        schema = op._schema.arguments
-        positional = [self._argument(schema[index], value) for index, value in enumerate(args)]
-        kinds = {argument.name: argument for argument in schema}
-        named = {key: self._argument(kinds[key], value) for key, value in kwargs.items()}
+        lifted = tensor_places(op) if self.lifts_numbers else ()
+        positional = [self._argument(value, at in lifted) for at, value in enumerate(args)]
+        named = {key: self._argument(value, key in lifted) for key, value in kwargs.items()}
         node = self.make(self.wrap(op), tuple(positional), named)
         value = node.meta.get("val")
         return Results(self, node, len(value)) if isinstance(value, list | tuple) else node
@@ -205,7 +204,8 @@ class GraphBuilder:
         if isinstance(value, Results):
             return [self.argument(one) for one in value]
         if isinstance(value, list | tuple | range):
-            return [self.argument(one) for one in value]
+            # Most are sizes and strides.
+            return list(value) if _PLAIN.issuperset(map(type, value)) else [self.argument(one) for one in value]
         return value
 
     def _usable(self, node: Node) -> Node:
@@ -215,17 +215,15 @@ class GraphBuilder:
             raise _LateInputError(f"%{node.name} is computed later than the replacement stands")
         return node
 
-    def _argument(self, argument: Any, value: Any) -> Any:
-        is_number = isinstance(value, int | float | bool)
-        if self.lifts_numbers and is_number and is_tensor_argument(argument.type):
+    def _argument(self, value: Any, is_lifted: bool) -> Any:
+        """Return a value as an argument; a number given for a tensor may have to become one."""
+        if not is_lifted:
+            return self.argument(value)
+        if isinstance(value, int | float | bool):
             dtype = torch.float32 if isinstance(value, float) else None
             return self._constant(torch.tensor(value, dtype=dtype))
         made = self.argument(value)
-        if (
-            self.lifts_numbers
-            and is_tensor_argument(argument.type)
-            and isinstance(value, torch.SymInt | torch.SymFloat)
-        ):
+        if isinstance(value, torch.SymInt | torch.SymFloat):
             # What Edge does with such a number beside a tensor.
             dtype = torch.float32 if isinstance(value, torch.SymFloat) else torch.int64
             return self.make(self.wrap(torch.ops.aten.scalar_tensor.default), (made,), {"dtype": dtype})
@@ -672,7 +670,8 @@ class RuleApplication:
             # What callers get is not wrapped here: that is left to them.
             names[WITHOUT_USES] = True
         if rule.let is not None:
-            names.update(rule.let.assigned(ConstantNames(names)))
+            is_matched = rule.let.uses <= state.names.keys()
+            names.update(state.assigned(rule.let) if is_matched else rule.let.assigned(ConstantNames(names)))
         return names
 
     # After

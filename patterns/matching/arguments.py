@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
@@ -200,7 +201,13 @@ def rounds_to(wanted: int | float, found: float, dtype: torch.dtype) -> bool:
 
 
 def _rounded(number: int | float, dtype: torch.dtype) -> float:
-    return float(torch.tensor(float(number), dtype=torch.float64).to(dtype).item())
+    # Written out, since zeros of both signs are equal.
+    return _rounded_from(float(number).hex(), dtype)
+
+
+@lru_cache(maxsize=4096)
+def _rounded_from(written: str, dtype: torch.dtype) -> float:
+    return float(torch.tensor(float.fromhex(written), dtype=torch.float64).to(dtype).item())
 
 
 def _is_same(one: float, other: float) -> bool:
@@ -266,36 +273,51 @@ def _flat(arguments: Any) -> Iterable[Any]:
 # Literals that are compared before anything is bound
 
 
-def literals_in_place(term: Call) -> list[tuple[str, Any, bool]]:
-    """Return names and values of the literals that no exchange of arguments moves, and whether they are dims."""
+@dataclass(frozen=True, slots=True)
+class FixedLiteral:
+    """A literal among the arguments of a call that no exchange of arguments moves.
+
+    Attributes:
+        name: Name of the argument.
+        value: The literal.
+        is_dim: It counts dims.
+        meaning: What it may be written as in other ways; None where there is one way only.
+    """
+
+    name: str
+    value: Any
+    is_dim: bool
+    meaning: Meaning | None
+
+
+def literals_in_place(term: Call) -> list[FixedLiteral]:
+    """Return the literals of a call that no exchange of arguments moves."""
     traits = traits_of(term.op)
-    # What can be written in several ways is not compared here either.
     moved = {name for left, right, _ in traits.commutes for name in (left, right)} | traits.pairs
     return [
-        (name, argument.value, name in traits.dims)
+        FixedLiteral(name, argument.value, name in traits.dims, meaning_of(term.op, name))
         for name, argument in term.arguments.items()
-        if isinstance(argument, Literal)
-        and name not in moved
-        and name not in traits.pairs
-        and meaning_of(term.op, name) is None
+        if isinstance(argument, Literal) and name not in moved
     ]
 
 
 _LACKING = object()
 
 
-def differs(fixed: Sequence[tuple[str, Any, bool]], arguments: Arguments) -> bool:
+def differs(fixed: Sequence[FixedLiteral], arguments: Arguments) -> bool:
     """Whether a literal is certainly not there; what a node stands for is not compared."""
-    for name, wanted, is_dim in fixed:
+    for one in fixed:
         # Variants of an operator may lack an argument that makes no difference.
-        found = arguments.get(name, _LACKING)
+        found = arguments.get(one.name, _LACKING)
         if found is _LACKING or type(found) is Node:
             continue
-        here = from_front(wanted, arguments.rank_of(name)) if is_dim else wanted
+        here = from_front(one.value, arguments.rank_of(one.name)) if one.is_dim else one.value
+        if same_literal(here, found):
+            continue
         # An integer may stand for an equal float; what is beside it decides.
-        if not same_literal(here, found) and not (
-            type(found) in (int, float) and type(here) in (int, float) and here == found
-        ):
+        if type(found) in (int, float) and type(here) in (int, float) and here == found:
+            continue
+        if one.meaning is None or not _means(one.meaning, here, found, arguments):
             return True
     return False
 

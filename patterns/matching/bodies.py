@@ -383,9 +383,7 @@ def _described_body(
         state.names.update(bound)
         return False
 
-    forms, compiler.forms = compiler.forms, None
-    result = compiler.term(given.result, leave)
-    compiler.forms = forms
+    result = compiler.without_forms().term(given.result, leave)
     is_list = isinstance(given.result, ListTerm) or (
         isinstance(given.result, Applied) and not compiler.gives_one(given.result)
     )

@@ -275,7 +275,10 @@ def _compile_otherwise(forms: Forms | None, taken: Taken, match: Matcher) -> Cal
 def _compile_taken(compiler: PatternCompiler, term: Call, then: Then) -> Taken:
     """Return a closure that takes a node for a call, with the arguments that it has or is read to have."""
     key, name = id(term), term.name
-    orders = [compile_arguments(compiler, term, renamed, then) for renamed in _orders(term)]
+    ways = list(_orders(term))
+    # Compiled when a search first gets there: with each order of each call compiled beforehand, a pattern would be
+    # compiled as often as it has orders in all, most of which are never asked for.
+    orders: list[Callable[[Any, State], bool]] = []
 
     def taken(value: Node, arguments: Arguments, inner: Sequence[Node], state: State) -> bool:
         state.nodes.append(value)
@@ -287,8 +290,10 @@ def _compile_taken(compiler: PatternCompiler, term: Call, then: Then) -> Taken:
         if name is not None:
             state.names[name] = value
         if name is None or compiler.guards_hold((name,), state):
-            for order in orders:
-                if order(arguments, state):
+            for number, way in enumerate(ways):
+                if number == len(orders):
+                    orders.append(compile_arguments(compiler, term, way, then))
+                if orders[number](arguments, state):
                     return True
         if name is not None:
             del state.names[name]

@@ -16,7 +16,7 @@ from exirkit.ir import SourceText, YamlPath
 from exirkit.patterns.books.model import Guard, Rule
 from exirkit.patterns.forms.catalogue import Forms, forms_of
 from exirkit.patterns.matching.matcher import PatternCompiler, UnconnectedError, anchors
-from exirkit.patterns.matching.state import CompiledGuard, State
+from exirkit.patterns.matching.state import CompiledGuard, MatchedNames, State
 from exirkit.patterns.matching.value_checks import asks_graph
 from exirkit.patterns.matching.value_roots import value_matcher
 from exirkit.patterns.matching.varying_sizes import check_varying
@@ -87,6 +87,8 @@ class _WithLet(NameView):
 
     @cached_property
     def assigned(self) -> dict[str, Any]:
+        if isinstance(self.names, MatchedNames):
+            return self.names.state.assigned(self.let)
         return self.let.assigned(ConstantNames(self.names))
 
     def __getitem__(self, key: str) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import torch
@@ -110,6 +111,12 @@ class PatternCompiler:
             if not is_asked and not self._holds(guard, state):
                 return False
         return True
+
+    def without_forms(self) -> PatternCompiler:
+        """Return a compiler of the same pattern for parts in which calls are matched as they are written."""
+        other = copy(self)
+        other.forms = None
+        return other
 
     # Terms
 

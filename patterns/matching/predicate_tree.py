@@ -21,14 +21,17 @@ from exirkit.ir import EdgeOpOverload, underlying
 from exirkit.patterns.forms.catalogue import Forms, forms_of
 from exirkit.patterns.forms.composites import FoundComposites
 from exirkit.patterns.forms.readers import Operand, Screen
+from exirkit.patterns.functions.graph import GraphFacts
 from exirkit.patterns.matching.state import CompiledGuard
 from exirkit.patterns.matching.value_checks import (
     Check,
+    ConstantCheck,
     GuardCheck,
     JointGuard,
     LengthCheck,
     LiteralCheck,
     Named,
+    constant_check,
     guard_check,
     joint_guards,
     literal_check,
@@ -54,6 +57,7 @@ from exirkit.patterns.syntax.terms import (
     Optional,
     Term,
     Variable,
+    walk,
 )
 from exirkit.patterns.syntax.terms import Sequence as ListTerm
 
@@ -86,11 +90,9 @@ class Placed:
     others: tuple[Path, ...] = ()
 
     def rejects(self, seen: dict[Path, Any]) -> bool:
-        """Whether what stands there is certainly not what is asked for."""
+        """Whether what stands at several places is certainly not what is asked for."""
         path = self.path
         value = seen[path] if path in seen else _value_at(path, seen)
-        if not self.others:
-            return self.check.rejects(value)
         further = [seen[one] if one in seen else _value_at(one, seen) for one in self.others]
         return self.check.rejects(value, *further)
 
@@ -120,6 +122,7 @@ class TreeNode:
             the arguments that are read.
         parts: Likewise, by the identity of an operator that is recognized in its parts, of which the call is the last.
         ranks: Ranks of all rules that may be found here; at the root alone.
+        unbuilt: What each way of matching still asks, and how many questions the tree may have, until it is asked.
     """
 
     path: Path | None = None
@@ -131,6 +134,15 @@ class TreeNode:
     read: tuple[tuple[_Read, TreeNode], ...] = ()
     parts: dict[int, tuple[_Read, TreeNode]] = field(default_factory=dict)
     ranks: frozenset[int] = frozenset()
+    unbuilt: tuple[list[Entry], float] | None = None
+
+    def build(self) -> TreeNode:
+        """Work out the question, unless that was done; what follows is left until it is asked, which is seldom."""
+        if self.unbuilt is not None:
+            variants, room = self.unbuilt
+            _fill(self, variants, room)
+            self.unbuilt = None
+        return self
 
     def add(self, condition: Screen | _Read, entries: list[Entry]) -> None:
         """Add a tree that is asked under a condition."""
@@ -265,7 +277,8 @@ class PredicateTree:
         if root.path is None and not read and not root.checked and trees[-1] is root:
             return root.rules
         found: set[int] = set()
-        _ask(trees, {(): node}, found)
+        facts = None if composites is None else composites.facts
+        _ask(trees, {(): node}, found, facts)
         for condition, tree in read:
             if tree.ranks <= found:
                 continue
@@ -273,7 +286,7 @@ class PredicateTree:
                 found |= tree.ranks
             elif condition.may_read(node, passed):
                 for arguments in condition.arguments(node, composites):
-                    _ask([tree], {(): node, **arguments}, found)
+                    _ask([tree], {(): node, **arguments}, found, facts)
         return sorted(found) if found else ()
 
 
@@ -288,23 +301,26 @@ def _screened(node: Node, root: TreeNode, passed: dict[Screen, bool]) -> list[Tr
     return found
 
 
-def _ask(pending: list[TreeNode], seen: dict[Path, Any], found: set[int]) -> None:
+def _ask(pending: list[TreeNode], seen: dict[Path, Any], found: set[int], facts: GraphFacts | None) -> None:
     """Ask the questions of trees about a call; add the ranks of the rules that are left.
 
     Args:
         pending: The trees.
         seen: Values by their place, to which those that are looked up are added; at first the call.
         found: Ranks of the rules found so far.
+        facts: What is known of the graph.
     """
     passing = passing_operators()
     rejected: dict[Placed, bool] = {}
     while pending:
         one: TreeNode | None = pending.pop()
         while one is not None:
+            if one.unbuilt is not None:
+                one.build()
             if one.rules:
                 found.update(one.rules)
             if one.checked:
-                _add_passing(one.checked, seen, rejected, found)
+                _add_passing(one.checked, seen, rejected, found, facts)
             path = one.path
             if path is None:
                 break
@@ -326,6 +342,7 @@ def _add_passing(
     seen: dict[Path, Any],
     rejected: dict[Placed, bool],
     found: set[int],
+    facts: GraphFacts | None,
 ) -> None:
     """Add the ranks of rules of which no check rejects anything; each check is asked once."""
     for rank, checks in checked:
@@ -338,7 +355,7 @@ def _add_passing(
                 rejected[check] = (
                     check.rejects(seen)
                     if check.others
-                    else check.check.rejects(seen[path] if path in seen else _value_at(path, seen))
+                    else check.check.rejects(seen[path] if path in seen else _value_at(path, seen), facts)
                 )
             if rejected[check]:
                 break
@@ -387,46 +404,55 @@ def _below(above: Any, step: str | int | Operand) -> Any:
     return None
 
 
-def _build(variants: list[Entry], room: float | None = None) -> TreeNode:
+def _build(variants: list[Entry]) -> TreeNode:
+    """Return the tree for what some ways of matching ask; it may have as many questions as there are for so many."""
+    return TreeNode(unbuilt=(variants, float(_QUESTIONS_EACH * len(variants)))).build()
+
+
+def _fill(node: TreeNode, variants: list[Entry], room: float) -> None:
     """Ask first what most rules want to know, near the root before far from it.
 
     Args:
+        node: Where this is asked.
         variants: What each way of matching asks.
-        room: How many questions the tree may have; without it, as many as there are for so many ways. Where it is used
-            up, rules are left in that further questions might have left out.
+        room: How many questions the tree may have. Where it is used up, rules are left in that further questions might
+            have left out.
     """
-    room = float(_QUESTIONS_EACH * len(variants)) if room is None else room
     if room < 1:
-        return TreeNode(rules=tuple(sorted({rank for _, _, rank in variants})))
+        node.rules = tuple(sorted({rank for _, _, rank in variants}))
+        return
     done = tuple(sorted({rank for questions, checks, rank in variants if not questions and not checks}))
     # Two ways of one rule may ask the same.
     checked = tuple(dict.fromkeys((rank, checks) for questions, checks, rank in variants if not questions and checks))
     asking = [each for each in variants if each[0]]
-    node = TreeNode(rules=done, checked=tuple(each for each in checked if each[0] not in done))
+    node.rules, node.checked = done, tuple(each for each in checked if each[0] not in done)
     if not asking:
-        return node
+        return
     counts = Counter(path for questions, _, _ in asking for path in questions)
     path = min(counts, key=lambda each: (-counts[each], len(each), str(each)))
-    node.path = path
-    groups: dict[Any, list[Entry]] = {}
+    # By identity, since torch computes the hash of an operator in Python. Rules keep their operators alive.
+    groups: dict[int, list[Entry]] = {}
     others: list[Entry] = []
     for each in asking:
         questions, checks, rank = each
-        if path in questions:
-            alike, unlike = questions[path]
+        if path not in questions:
+            others.append(each)
+            continue
+        alike, unlike = questions[path]
+        if alike:
             rest = ({key: value for key, value in questions.items() if key != path}, checks, rank)
+            for operator in alike:
+                groups.setdefault(id(operator), []).append(rest)
+        if unlike:
             # What is read as a call of another operator has its arguments elsewhere.
             outside = (
                 {key: value for key, value in questions.items() if key[: len(path)] != path},
                 tuple(one for one in checks if all(place[: len(path)] != path for place in (one.path, *one.others))),
                 rank,
             )
-            for operators, entry in ((alike, rest), (unlike, outside)):
-                for operator in operators:
-                    groups.setdefault(operator, []).append(entry)
-        else:
-            others.append(each)
-    # Rules keep their operators alive. Operators of which the same follows share it.
+            for operator in unlike:
+                groups.setdefault(id(operator), []).append(outside)
+    # Operators of which the same follows share it.
     alone: dict[tuple[int, ...], list[Entry]] = {}
     keys = {operator: tuple(map(id, group)) for operator, group in groups.items()}
     for operator, group in groups.items():
@@ -434,10 +460,10 @@ def _build(variants: list[Entry], room: float | None = None) -> TreeNode:
     parts = [*alone.values(), others]
     sizes = [sum(1 + len(questions) for questions, _, _ in part) for part in parts]
     each_room = [(room - 1) * size / sum(sizes) for size in sizes]
-    built = {key: _build(part, own) for (key, part), own in zip(alone.items(), each_room, strict=False)}
-    node.by_operator = {id(operator): built[key] for operator, key in keys.items()}
-    node.otherwise = _build(others, each_room[-1]) if others else None
-    return node
+    below = {key: TreeNode(unbuilt=(part, own)) for (key, part), own in zip(alone.items(), each_room, strict=False)}
+    node.by_operator = {operator: below[key] for operator, key in keys.items()}
+    node.otherwise = TreeNode(unbuilt=(others, each_room[-1])) if others else None
+    node.path = path
 
 
 @dataclass(frozen=True, eq=False)
@@ -489,8 +515,10 @@ _Start = tuple["Screen | _Read | None", Asked]
 """A condition on a call, and what must be found below it if that holds."""
 
 
-_LITERALS, _GUARDS, _NAME = "$literals", "$guards", "$name"
+_LITERALS, _GUARDS, _CONSTANT, _NAME = "$literals", "$guards", "$constant", "$name"
 """Steps from a value to what else is asked of the value itself."""
+
+_STEPS: dict[type, tuple[str, ...]] = {GuardCheck: (_GUARDS,), ConstantCheck: (_CONSTANT,)}
 
 
 def _entry(asked: Asked, rank: int, joint: Sequence[JointGuard], known: dict[Any, Placed]) -> Entry:
@@ -514,7 +542,7 @@ def _entry(asked: Asked, rank: int, joint: Sequence[JointGuard], known: dict[Any
         if isinstance(one, Named):
             places[one.name] = path[:-1]
         elif not isinstance(one, tuple):
-            add(path[:-1] if path and path[-1] in (_LITERALS, _GUARDS) else path, one)
+            add(path[:-1] if path and path[-1] in (_LITERALS, _GUARDS, _CONSTANT) else path, one)
     for guard in joint:
         if all(name in places for name in guard.names):
             first, *others = (places[name] for name in guard.names)
@@ -527,6 +555,7 @@ class _Ways:
 
     def __init__(self, rule: Anchored) -> None:
         self.forms = rule.forms
+        met = Counter(one.name for one in walk(rule.root) if isinstance(one, Variable))
         self.checks = {
             name: tuple(
                 check
@@ -534,6 +563,8 @@ class _Ways:
                     tensor_check(name, rule.variables),
                     number_check(name, rule.variables),
                     guard_check(name, rule.variables, rule.guards),
+                    # What is met a second time was asked the first time.
+                    constant_check(name, rule.variables) if met[name] == 1 else None,
                 )
                 if check is not None
             )
@@ -623,10 +654,7 @@ class _Ways:
                 yield from self._of(branch, path, operator)
 
     def _of_variable(self, term: Variable, path: Path) -> Asked:
-        asked: Asked = {
-            (*path, *([_GUARDS] if isinstance(check, GuardCheck) else [])): check
-            for check in self.checks.get(term.name, ())
-        }
+        asked: Asked = {(*path, *_STEPS.get(type(check), ())): check for check in self.checks.get(term.name, ())}
         return {**asked, **self._name(term.name, path)}
 
     def _name(self, name: str | None, path: Path) -> Asked:

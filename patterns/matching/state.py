@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,8 +11,9 @@ from torch.fx import Node
 
 from exirkit.patterns.forms.composites import FoundComposites
 from exirkit.patterns.functions.graph import GraphFacts
-from exirkit.patterns.syntax.constant_names import FACTS, numbers_read
+from exirkit.patterns.syntax.constant_names import FACTS, ConstantNames, numbers_read
 from exirkit.patterns.syntax.expressions import Compiled, NameView
+from exirkit.patterns.syntax.programs import Program
 
 Then = Callable[["State"], bool]
 Matcher = Callable[[Any, "State"], bool]
@@ -112,6 +114,22 @@ class State:
     sees_through: bool = False
     parts: dict[Node, Node] = field(default_factory=dict)
     composites: FoundComposites | None = None
+    _assigned: dict[int, tuple[list[Any], dict[str, Any]]] = field(default_factory=dict)
+
+    def assigned(self, let: Program) -> dict[str, Any]:
+        """Return what a program assigns to names.
+
+        Several conditions ask about these, and then the replacement does: as long as what the program uses is bound to
+        the same values, and it asks nothing of the graph, it is run once.
+        """
+        used = [self.names.get(name) for name in let.uses]
+        known = self._assigned.get(id(let))
+        if known is not None and all(map(operator.is_, known[0], used)):
+            return known[1]
+        found = let.assigned(ConstantNames(MatchedNames(self)))
+        if FACTS not in let.uses:
+            self._assigned[id(let)] = used, found
+        return found
 
     def fail(self, reason: str, value: Any = None, term: Any = None) -> bool:
         """Report a failure to the trace, if there is one.

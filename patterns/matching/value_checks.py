@@ -17,13 +17,15 @@ from torch.fx import Node
 
 from exirkit.ir import FakeTensor
 from exirkit.patterns.forms.catalogue import Forms
+from exirkit.patterns.functions.graph import GraphFacts
 from exirkit.patterns.functions.words import WORDS
-from exirkit.patterns.matching.arguments import differs, literals_in_place
+from exirkit.patterns.matching.arguments import FixedLiteral, differs, literals_in_place
 from exirkit.patterns.matching.state import CompiledGuard
 from exirkit.patterns.operators.arguments import behind, canonical_arguments
 from exirkit.patterns.syntax.expressions import ExpressionError, NameView, truth
 from exirkit.patterns.syntax.terms import Call
-from exirkit.patterns.types.scalars import FloatVariable, IntVariable, ScalarVariable
+from exirkit.patterns.types.lists import AxisVariable
+from exirkit.patterns.types.scalars import ChoiceVariable, FloatVariable, IntVariable, ScalarVariable
 from exirkit.patterns.types.sizes import BroadcastDim, Number, SequenceDim, SizeDim
 from exirkit.patterns.types.tensors import TensorVariable
 from exirkit.patterns.types.variable import admit
@@ -47,8 +49,11 @@ class TensorCheck:
     most: int | None
     sizes: tuple[tuple[int, int], ...] = ()
 
-    def rejects(self, value: Any) -> bool:
+    def rejects(self, value: Any, facts: GraphFacts | None = None) -> bool:
         """Whether a value is certainly not of the type."""
+        del facts
+        if type(value) in (int, float):
+            return True
         recorded = value.meta.get("val") if type(value) is Node else None
         # Nearly all are fake tensors, and this is asked very often.
         if type(recorded) is not FakeTensor and not isinstance(recorded, torch.Tensor):
@@ -70,18 +75,19 @@ class LiteralCheck:
     """What the literals among the arguments of a call ask of it.
 
     Attributes:
-        literals: Names and values, and whether they are dims.
+        literals: The literals.
     """
 
-    literals: Sequence[tuple[str, Any, bool]]
+    literals: Sequence[FixedLiteral]
 
     @property
     def said(self) -> tuple[Any, ...]:
         """What is asked, which is equal for checks that ask the same."""
-        return tuple((name, type(value), repr(value), is_dim) for name, value, is_dim in self.literals)
+        return tuple((one.name, type(one.value), repr(one.value), one.is_dim, one.meaning) for one in self.literals)
 
-    def rejects(self, value: Any) -> bool:
+    def rejects(self, value: Any, facts: GraphFacts | None = None) -> bool:
         """Whether one of the literals is certainly another one."""
+        del facts
         call = behind(value) if type(value) is Node else None
         if call is None or call.op != "call_function":
             return False
@@ -100,8 +106,9 @@ class LengthCheck:
     least: int
     is_open: bool
 
-    def rejects(self, value: Any) -> bool:
+    def rejects(self, value: Any, facts: GraphFacts | None = None) -> bool:
         """Whether it is a list that certainly has another length."""
+        del facts
         if type(value) is not list:
             return False
         return len(value) < self.least or (not self.is_open and len(value) != self.least)
@@ -109,21 +116,22 @@ class LengthCheck:
 
 @dataclass(frozen=True)
 class NumberCheck:
-    """What the bounds of a variable for a number ask of an argument.
+    """What the bounds of a variable for a number, or the numbers that it may be, ask of an argument.
 
     Attributes:
         variable: The variable.
     """
 
-    variable: FloatVariable | ScalarVariable
+    variable: FloatVariable | ScalarVariable | ChoiceVariable
 
-    def rejects(self, value: Any) -> bool:
+    def rejects(self, value: Any, facts: GraphFacts | None = None) -> bool:
         """Whether it is a number that is certainly out of bounds, whichever type it is matched as."""
+        del facts
         return type(value) in (int, float) and not _may_be(self.variable, value, str(value))
 
 
 @lru_cache(maxsize=4096)
-def _may_be(variable: FloatVariable | ScalarVariable, value: float, written: str) -> bool:
+def _may_be(variable: FloatVariable | ScalarVariable | ChoiceVariable, value: float, written: str) -> bool:
     """Whether a number is within bounds; `written` tells equal ones of different types apart."""
     return any(True for one in _read(value) for _ in admit(variable, one, {}))
 
@@ -154,6 +162,10 @@ class KnownGuard:
         # Tensors of which more may be asked than dtype and sizes, such as strides, are asked each time.
         self._others = tuple(named.count(name) != sized.count(name) for name in self.names)
         self._known: dict[tuple[Any, ...], bool] = {}
+
+    def asks_sizes_alone(self, name: str) -> bool:
+        """Whether a name is given only to words that ask for dtype and sizes."""
+        return not self._others[self.names.index(name)]
 
     def fails(self, *values: Any) -> bool:
         """Whether the condition certainly does not hold of values of the names."""
@@ -216,8 +228,9 @@ class GuardCheck:
     guards: tuple[KnownGuard, ...]
     is_tensor: bool
 
-    def rejects(self, value: Any) -> bool:
+    def rejects(self, value: Any, facts: GraphFacts | None = None) -> bool:
         """Whether a condition certainly does not hold."""
+        del facts
         if self.is_tensor:
             if type(value) is Node and isinstance(value.meta.get("val"), torch.Tensor):
                 for guard in self.guards:
@@ -227,6 +240,15 @@ class GuardCheck:
         if type(value) not in (int, float):
             return False
         return any(all(guard.fails(one) for one in _read(value)) for guard in self.guards)
+
+
+@dataclass(frozen=True)
+class ConstantCheck:
+    """What a variable for a constant asks of a value of the program."""
+
+    def rejects(self, value: Any, facts: GraphFacts | None = None) -> bool:
+        """Whether it is certainly no constant; nothing is certain without facts of the graph."""
+        return facts is not None and type(value) is Node and not facts.is_constant(value)
 
 
 @dataclass(frozen=True)
@@ -242,13 +264,15 @@ class Named:
 
 @dataclass(frozen=True, eq=False)
 class JointGuard:
-    """What a condition on several names asks of tensors and lists of numbers.
+    """What a condition on several names asks of tensors, numbers and lists of numbers.
 
     Attributes:
         guard: A condition that asks nothing of the graph.
+        variables: Variables of its names for numbers, in order; None for other names.
     """
 
     guard: KnownGuard
+    variables: tuple[Any, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -257,13 +281,19 @@ class JointGuard:
 
     def rejects(self, *values: Any) -> bool:
         """Whether the condition certainly does not hold."""
-        for value in values:
+        ways = [values]
+        for at, value in enumerate(values):
             if type(value) is Node:
                 if not isinstance(value.meta.get("val"), torch.Tensor):
                     return False
+            elif type(value) in (int, float):
+                read = _read_for(self.variables[at], value)
+                if not read:
+                    return False
+                ways = [(*way[:at], one, *way[at + 1 :]) for way in ways for one in read]
             elif type(value) is not list or not _are_ints(value):
                 return False
-        return self.guard.fails(*values)
+        return all(self.guard.fails(*way) for way in ways)
 
 
 def _are_ints(values: list[Any]) -> bool:
@@ -277,7 +307,14 @@ def _read(value: float) -> list[float]:
     return [value, int(value)] if value.is_integer() else [value]
 
 
-Check = TensorCheck | LiteralCheck | LengthCheck | NumberCheck | GuardCheck
+def _read_for(variable: Any, value: float) -> list[Any]:
+    """Return the numbers that a number is matched as by a variable; none where that is not certain."""
+    if isinstance(variable, IntVariable | AxisVariable):
+        return [value] if type(value) is int else []
+    return [] if variable is None else _read(value)
+
+
+Check = TensorCheck | LiteralCheck | LengthCheck | NumberCheck | GuardCheck | ConstantCheck
 
 
 def tensor_check(name: str, variables: Mapping[str, Any]) -> TensorCheck | None:
@@ -303,8 +340,10 @@ def tensor_check(name: str, variables: Mapping[str, Any]) -> TensorCheck | None:
 
 
 def number_check(name: str, variables: Mapping[str, Any]) -> NumberCheck | None:
-    """Return what the bounds of a number ask, or None if there are none."""
+    """Return what the bounds of a number, or the numbers that it may be, ask; None if there are none."""
     variable = variables.get(name)
+    if type(variable) is ChoiceVariable and not variable.depends_on and not variable.allows_none:
+        return NumberCheck(variable)
     if not isinstance(variable, FloatVariable | ScalarVariable) or (variable.low is None and variable.high is None):
         return None
     return NumberCheck(variable)
@@ -314,7 +353,7 @@ def guard_check(name: str, variables: Mapping[str, Any], guards: Sequence[Compil
     """Return what conditions on one variable alone ask of a value, or None if there are none."""
     variable = variables.get(name)
     is_tensor = type(variable) is TensorVariable
-    if not is_tensor and type(variable) not in (IntVariable, FloatVariable, ScalarVariable):
+    if not is_tensor and type(variable) not in _NUMBERS:
         return None
     if variable is None or variable.allows_none:
         return None
@@ -323,11 +362,30 @@ def guard_check(name: str, variables: Mapping[str, Any], guards: Sequence[Compil
 
 
 def joint_guards(variables: Mapping[str, Any], guards: Sequence[CompiledGuard]) -> tuple[JointGuard, ...]:
-    """Return the conditions on several names that can be asked of tensors and lists of numbers alone.
+    """Return the conditions on several names that can be asked of tensors, numbers and lists of numbers alone.
 
     Names that are not variables are those of calls.
     """
-    return tuple(JointGuard(KnownGuard(guard)) for guard in guards if len(guard.needs) > 1 and _is_worth_asking(guard))
+    known = [KnownGuard(guard) for guard in guards if len(guard.needs) > 1 and _is_worth_asking(guard)]
+    return tuple(JointGuard(one, tuple(_number_of(one, name, variables) for name in one.names)) for one in known)
+
+
+_NUMBERS = (IntVariable, FloatVariable, ScalarVariable, ChoiceVariable)
+
+
+def _number_of(guard: KnownGuard, name: str, variables: Mapping[str, Any]) -> Any:
+    """Return the variable of a name that stands for a number, if it is certain what the condition sees of it."""
+    variable = variables.get(name)
+    if variable is None or variable.allows_none:
+        return None
+    # A dim may be counted from either end, which makes no difference to words that take dims.
+    is_dim = type(variable) is AxisVariable and guard.asks_sizes_alone(name)
+    return variable if is_dim or type(variable) in _NUMBERS else None
+
+
+def constant_check(name: str, variables: Mapping[str, Any]) -> ConstantCheck | None:
+    """Return what a variable asks of a value, or None if it need not be a constant."""
+    return ConstantCheck() if "const" in getattr(variables.get(name), "qualifiers", ()) else None
 
 
 def _is_worth_asking(guard: CompiledGuard) -> bool:
@@ -361,5 +419,5 @@ def literal_check(term: Call, forms: Forms | None) -> LiteralCheck | None:
         forms: Of its operator; variants may count other dims.
     """
     counts_alike = forms is None or len(forms.alike) == len(forms.variants)
-    literals = [one for one in literals_in_place(term) if counts_alike or not one[2]]
+    literals = [one for one in literals_in_place(term) if counts_alike or not one.is_dim]
     return LiteralCheck(literals) if literals else None

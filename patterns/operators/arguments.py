@@ -136,22 +136,30 @@ def default_of(argument: Any) -> Any:
 
 def normalised_literal(kind: Any, value: Any) -> Any:
     """Return a literal as the schema takes it: an integer given for a float is a float."""
-    text = str(kind)
-    if type(value) is int and text in ("float", "Optional[float]"):
-        return float(value)
-    if isinstance(value, list) and "List[float]" in text:
-        return [float(one) if type(one) is int else one for one in value]
-    if isinstance(value, bool) and text in ("int", "Optional[int]", "SymInt"):
-        return int(value)
-    return value
+    normalise = normaliser(kind)
+    return value if normalise is None else normalise(value)
 
 
 def normaliser(kind: Any) -> Callable[[Any], Any] | None:
     """Return `normalised_literal` for one type, or None where it changes nothing."""
     text = str(kind)
-    if not any(part in text for part in ("float", "int", "Int")):
-        return None
-    return lambda value: normalised_literal(text, value)
+    if text in ("float", "Optional[float]"):
+        return _as_float
+    if "List[float]" in text:
+        return _as_floats
+    return _as_int if text in ("int", "Optional[int]", "SymInt") else None
+
+
+def _as_float(value: Any) -> Any:
+    return float(value) if type(value) is int else value
+
+
+def _as_floats(value: Any) -> Any:
+    return list(map(_as_float, value)) if isinstance(value, list) else value
+
+
+def _as_int(value: Any) -> Any:
+    return int(value) if isinstance(value, bool) else value
 
 
 def is_tensor_argument(kind: Any) -> bool:
@@ -250,6 +258,7 @@ class _Plan:
     traits: Traits
     parameters: tuple[_Parameter, ...]
     places: Mapping[str, int]
+    tensors: frozenset[str | int]
     has_sizes: bool
     has_windows: bool
     like: tuple[tuple[str, str], ...]
@@ -269,9 +278,16 @@ def _plan_of(op: Any, schema: Any) -> _Plan:
             (name, other) for name, other in traits.defaults.items() if any(other == one.name for one in parameters)
         )
         name = schema.name.partition("::")[2]
-        plan = _Plan(op, traits, parameters, places, name in _SIZES, name in _CONVOLUTIONS, like)
+        takes = [(at, one.name) for at, one in enumerate(schema.arguments) if is_tensor_argument(one.type)]
+        tensors = frozenset(place for both in takes for place in both)
+        plan = _Plan(op, traits, parameters, places, tensors, name in _SIZES, name in _CONVOLUTIONS, like)
         _PLANS[id(op)] = plan
     return plan
+
+
+def tensor_places(op: Any) -> frozenset[str | int]:
+    """Return where an operator asks for a tensor, or for none or a tensor: names of arguments, and their places."""
+    return _plan_of(op, op._schema).tensors
 
 
 def _parameter(index: int, argument: Any, traits: Traits) -> _Parameter:

@@ -69,7 +69,7 @@ def work_of(node: Node) -> Work | None:
         return Work()
     results = _tensors(node)
     arguments = dict(canonical_arguments(node))
-    inputs = [value for one in arguments.values() for value in _tensors(one)]
+    inputs = [value for one in arguments.values() if isinstance(one, _HOLDING) for value in _tensors(one)]
     shapes = [_sizes(one) for one in (*results, *inputs)]
     if not results or any(shape is None for shape in shapes):
         return None
@@ -92,6 +92,10 @@ def work_of(node: Node) -> Work | None:
     )
 
 
+# Of arguments, those that can be tensors or have some.
+_HOLDING = (Node, list, tuple)
+
+
 @dataclass(frozen=True)
 class _Call:
     arguments: dict[str, Any]
@@ -102,13 +106,18 @@ class _Call:
 def _tensors(argument: Any) -> list[torch.Tensor]:
     """Return the tensors behind an argument, or behind the elements of a list."""
     value = value_of(argument)
+    if isinstance(value, torch.Tensor):
+        return [value]
     values = map(value_of, value) if isinstance(value, list | tuple) else [value]
     return [one for one in values if isinstance(one, torch.Tensor)]
 
 
 def _sizes(value: torch.Tensor) -> tuple[int, ...] | None:
     """Return sizes as numbers; for those that vary the example is taken with which the program was exported."""
-    sizes = [one.node.hint if isinstance(one, torch.SymInt) else one for one in value.shape]
+    shape = tuple(value.shape)
+    if {int}.issuperset(map(type, shape)):
+        return shape
+    sizes = [one.node.hint if isinstance(one, torch.SymInt) else one for one in shape]
     return None if any(one is None for one in sizes) else tuple(map(int, sizes))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import inspect
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -15,7 +16,7 @@ from exirkit.ir import Diagnostic, SourceText, value_of
 from exirkit.patterns.functions import graph, tensors
 from exirkit.patterns.functions.registered import builder_named, builder_names, run_builder, word_named
 from exirkit.patterns.functions.words import WORDS, Word, tensor_facts
-from exirkit.patterns.operators.arguments import bind_written, normalised_literal
+from exirkit.patterns.operators.arguments import bind_written, normaliser
 from exirkit.patterns.operators.table import CONSTANTS, OperatorTable, UnknownNameError, dotted_name
 from exirkit.patterns.syntax.attributes import Attribute, compile_field, compile_no, compile_written
 from exirkit.patterns.syntax.bodies import compile_applied, compile_body
@@ -284,17 +285,16 @@ class ProgramCalls(CallCompiler):
             raise ExpressionError(message, place, advice)
         self.operators.append(op)
         kinds = {argument.name: argument.type for argument in op._schema.arguments}
-        given = {key: (kinds[key], compiler.compile(value)) for key, value in written.given.items()}
+        given = [(key, normaliser(kinds[key]), compiler.compile(value)) for key, value in written.given.items()]
         positional = [argument.name for argument in op._schema.arguments if not argument.kwarg_only]
         # As many leading arguments by position as are given without a gap, the rest by name: as torch prints calls.
-        leading = list(given)[:0]
-        for name in positional:
-            if name not in given:
-                break
-            leading.append(name)
+        leading = list(itertools.takewhile(written.given.__contains__, positional))
 
         def build(names: Names) -> Any:
-            values = {key: normalised_literal(kind, part(names)) for key, (kind, part) in given.items()}
+            values = {}
+            for key, normalise, part in given:
+                value = part(names)
+                values[key] = value if normalise is None else normalise(value)
             args = tuple(values.pop(key) for key in leading)
             try:
                 return names[BUILDER].call(op, args, values)

@@ -30,7 +30,8 @@ from exirkit.passes.memory.planners import has_integer_sizes, still_symbolic, st
 
 def node_specs(node: Node) -> list[TensorSpec]:
     """Return the specs of a node's value: none, one, or one for each tensor of a sequence."""
-    return list(_flatten(node.meta.get("spec")))
+    spec = node.meta.get("spec")
+    return [spec] if type(spec) is TensorSpec else list(_flatten(spec))
 
 
 @dataclass(slots=True)

@@ -335,6 +335,24 @@ def test_equal_constants_are_what_is_there_already(factor: float) -> None:
     assert len(rewritten(editor, text, limit=3).journal) == (0 if factor == 1.0 else 3)
 
 
+def test_what_is_assigned_follows_the_names_in_every_way_to_match() -> None:
+    """The first order of the factors fails for one value of `n`; the second order has another one."""
+    text = """
+- id: halves
+  vars: {x: "f32 [*S]", y: "f32 [*T]"}
+  match: return aten.mul.Tensor(x, y)
+  let: "n = numel(x)"
+  where: ["n >= 3", "n <= 3"]
+  replace: return aten.mul.Tensor(y, aten.view.default(x, [n]))
+  measure: once
+"""
+    editor = exported(lambda _, x, y: (x * y,), torch.randn(2, 3), torch.randn(3))
+    (done,) = rewritten(editor, text).journal
+    assert done.bindings == {"x": "%args_1", "y": "%args_0", "S": "[3]", "T": "[2, 3]"}
+    (view,) = [node for node in editor.graph.nodes if "view" in str(node.target)]
+    assert view.args[1] == [3]
+
+
 class _Holder(torch.nn.Module):
     def __init__(self, weight: torch.Tensor) -> None:
         super().__init__()
