@@ -16,11 +16,11 @@ from exirkit.passes.memory.planners import storage_root
 def first_overwritten(program: ExportedProgram) -> tuple[Node, Node] | None:
     """Return a call and a value that it reads, where another call has written to the memory of the value in between.
 
-    Only what shares the `TensorSpec` of a value, or is a view in it, is looked at, not places in arenas: those follow
+    Only what shares the `TensorSpec` of a value, or is a view in it, is examined, not places in arenas: those follow
     from lifetimes, which know of no value but the memory.
 
     Args:
-        program: A planned program; its bodies of control flow are not looked at.
+        program: A planned program; its bodies of control flow are not examined.
     """
     writes: dict[TensorSpec, int] = {}
     seen: dict[Node, dict[TensorSpec, int]] = {}

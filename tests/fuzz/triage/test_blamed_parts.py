@@ -193,7 +193,7 @@ def test_another_way_is_blamed_for_what_it_alone_meets() -> None:
         assert find_culprit(program, failure, compiler=compiler).part == "decompose-whole-graph"
 
 
-def test_memory_that_is_overwritten_in_time_is_no_finding() -> None:
+def test_memory_that_is_overwritten_in_time_is_not_a_finding() -> None:
     for text in (_LARGE_STATE, _SHARED_WEIGHT, _UNIT_DIM_CAST):
         for compiler in (ExirkitCompiler(), ExirkitCompiler(in_place=True, kernels="official")):
             planned = Examination(parse_program(text), compiler, 0).lowering.planned
