@@ -10,7 +10,6 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from exirkit.ir import TensorSpec, alloc, pytree, view
-from exirkit.passes.memory.planners import storage_root
 
 
 def first_overwritten(program: ExportedProgram) -> tuple[Node, Node] | None:
@@ -48,4 +47,11 @@ def first_overwritten(program: ExportedProgram) -> tuple[Node, Node] | None:
 
 def _roots(node: Node) -> set[TensorSpec]:
     """Return the owners of the memory in which the results of a node lie."""
-    return {storage_root(one)[0] for one in pytree.tree_leaves(node.meta.get("spec")) if isinstance(one, TensorSpec)}
+    return {_owner(one) for one in pytree.tree_leaves(node.meta.get("spec")) if isinstance(one, TensorSpec)}
+
+
+def _owner(spec: TensorSpec) -> TensorSpec:
+    """Return the spec of which a view shows a part, at the end of all bases; planning has found that there is one."""
+    while spec.storage_base is not None:
+        spec = spec.storage_base
+    return spec

@@ -18,7 +18,7 @@ _POWERS = ("aten.pow.Tensor_Tensor", "aten.pow.Scalar", "aten.pow.Tensor_Scalar"
 _SUMS = ("aten.add.Tensor", "aten.sub.Tensor", "aten.mul.Tensor")
 _QUOTIENTS = ("aten.remainder.Tensor", "aten.fmod.Tensor", "aten.floor_divide.default", "aten.div.Tensor_mode")
 _OF_ONE = ("aten.neg.default", "aten.abs.default")
-_OPERATORS = (*_POWERS, *_SUMS, *_QUOTIENTS, *_OF_ONE)
+_OPERATORS = (*_POWERS * 3, *_SUMS, *_QUOTIENTS, *_OF_ONE)
 
 # Numbers of bits, and with each of their own bits set.
 _EXPONENTS = (0, 1, 2, 3, 5, 7, 8, 15, 16, 31, 32, 63, 64, 100, 127, -1, -2, -3, -128)
@@ -38,7 +38,7 @@ def wrapping_integers(scope: Scope) -> None:
         return
     dtype = choices.pick(dtypes)
     value = _input(scope, dtype, _ends(dtype))
-    for _ in range(choices.integer(1, 3)):
+    for _ in range(choices.integer(2, 4)):
         op = choices.pick(allowed)
         # Half of the time numbers of which a power still shows something.
         needs_tensor = op != "aten.pow.Scalar"
