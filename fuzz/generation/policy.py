@@ -112,12 +112,16 @@ MISTAKEN: Mapping[str, float] = {
     "bounded_arithmetic": 0.06,
     "layer_with_factors": 0.08,
     "overlapping_operands": 0.05,
+    "wrapping_integers": 0.05,
+    "comparisons": 0.05,
+    "bounded_integers": 0.07,
 }
 """What compilers take for something else, and shares likewise: dims counted from the end, calls of a pattern far apart,
 numbers that compare equal, functions that undo each other but for some elements, sizes that do not grow with their
 symbols, tensors without elements, layouts of sizes of one, state without elements or dims, chains of limits, factors
 and conversions, stored tensors that differ in one element, limits that follow from calls, layers whose weights can take
-up what is around them, and operands that share memory of which one may be overwritten."""
+up what is around them, operands that share memory of which one may be overwritten, integers that wrap around,
+comparisons of what is not a number, and integers at the bounds that calls before have set."""
 
 # Programs with control flow take twice the time of others.
 _RARITY = 0.4

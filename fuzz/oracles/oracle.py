@@ -89,5 +89,7 @@ _NEEDS: Mapping[Need, Callable[[Examination], object]] = {
     "official wheel": _require_official_wheel,
 }
 
-FILE_SUSPECTS: Sequence[str] = ("earlier oracles", "allocation", "other plans", "shared views", "emission", "runtimes")
+FILE_SUSPECTS: Sequence[str] = (
+    "earlier oracles", "allocation", "other plans", "shared views", "shared results", "emission", "runtimes"
+)  # fmt: skip
 """Suspects when the file computes something wrong: all that comes after the programs of the dialects."""

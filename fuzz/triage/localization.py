@@ -33,6 +33,8 @@ from exirkit.passes import ApplyRules
 from exirkit.patterns import bisect_rewrites
 from exirkit.verifiers import check_form, check_metadata
 
+from .overwritten import first_overwritten
+
 _BEFORE_THE_FILE = ("eager-run", "lowering", "metadata-agreement", "dialect-agreement")
 _RUNS = ("poisoned-run", "memory-sanitizer", "repeated-runs", "changing-shapes")
 
@@ -169,6 +171,16 @@ def _shared_views(examination: Examination, failure: Failure) -> Culprit | None:
     oracles = dict.fromkeys(("eager-run", *_RUNS, failure.oracle))
     if _is_clean(check(examination.program, compiler=other, oracles=oracles)):
         return Culprit("eliminate-views", evidence="right with remove_view_copy=False")
+    return None
+
+
+def _shared_results(examination: Examination, failure: Failure) -> Culprit | None:
+    """Test whether a result has taken the memory of a value that is read later."""
+    for method, program in examination.lowering.planned.items():
+        found = first_overwritten(program)
+        if found is not None:
+            evidence = f"%{found[0].name} reads %{found[1].name}, in whose memory something else was computed before"
+            return Culprit("write-in-place", method=method, evidence=evidence)
     return None
 
 
@@ -418,6 +430,7 @@ STEPS: Mapping[str, Callable[[Examination, Failure], Culprit | None]] = {
     "allocation": _allocation,
     "other plans": _other_plans,
     "shared views": _shared_views,
+    "shared results": _shared_results,
     "layout passes": _layout_passes,
     "emission": _emission,
     "runtimes": _runtimes,

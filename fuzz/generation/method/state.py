@@ -70,8 +70,11 @@ class Writes:
         self.scope.values.append(value)
 
     def _prepare_odd(self) -> None:
-        """Add a buffer without elements, without dims or with one element."""
+        """Add a buffer without elements, without dims or with one element, or one whose zeros have a sign."""
         choices = self.scope.choices
+        if choices.chance(0.4):
+            self._prepare_signed_zeros()
+            return
         dtype = choices.pick((torch.float32, torch.float32, torch.int64, torch.bool))
         contents = self.building.contents(dtype)
         sizes = choices.pick(((0, 3), (), (0,), (1,), (2, 0, 3), (1, 1)))
@@ -80,6 +83,21 @@ class Writes:
         self.building.written.add(value.name)
         self.scope.values.append(value)
         self.scope.must_use.append(value)
+
+    def _prepare_signed_zeros(self) -> None:
+        """Add a buffer of zeros that all are negative, or some, which what is divided by it shows."""
+        choices = self.scope.choices
+        count = choices.integer(1, 3)
+        numbers = tuple(0.0 if choices.chance(0.15) else -0.0 for _ in range(count))
+        value = self.building.store("buffer", torch.float32, (count,), Contents(kind="numbers", numbers=numbers))
+        value.fact = state_fact(value.fact)
+        self.building.written.add(value.name)
+        self.scope.values.append(value)
+        fact = Fact(value.dtype, value.sizes, 0, 1, None, False)
+        shown = self.scope.call("aten.reciprocal.default", (value,), fact)
+        # Other calls cannot take what may be infinite.
+        self.scope.values.remove(shown)
+        self.scope.outputs_of_unknown_size.append(shown)
 
     def written_values(self) -> list[Value]:
         """Return the buffers that methods of the program write."""

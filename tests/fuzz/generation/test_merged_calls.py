@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from exirkit.fuzz.generation import Policy, SeededChoices
-from exirkit.fuzz.generation.acts import bounds, chains, factors, nearly_equal
+from exirkit.fuzz.generation.acts import bounds, chains, comparing, factors, nearly_equal, overlapping, wrapping
 from exirkit.fuzz.generation.generating import _of_families, fill_method, finished
 from exirkit.fuzz.generation.method.building import Building
 from exirkit.fuzz.generation.method.scope import Scope
@@ -91,7 +91,18 @@ def test_loops_exchange_what_they_carry() -> None:
     assert passed_on > 10
 
 
-@pytest.mark.parametrize("act", [bounds.bounded_arithmetic, factors.layer_with_factors, chains.numbered_calls])
+@pytest.mark.parametrize(
+    "act",
+    [
+        bounds.bounded_arithmetic,
+        factors.layer_with_factors,
+        chains.numbered_calls,
+        overlapping.overlapping_operands,
+        wrapping.wrapping_integers,
+        comparing.comparisons,
+        bounds.bounded_integers,
+    ],
+)
 def test_they_run(act: Callable[[Scope], None]) -> None:
     for seed in range(25):
         assert run_eagerly(program_with(act, seed))

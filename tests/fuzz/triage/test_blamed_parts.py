@@ -16,6 +16,7 @@ from exirkit.fuzz.oracles import check
 from exirkit.fuzz.programs import build, parse_program, varied
 from exirkit.fuzz.triage import find_culprit, localization
 from exirkit.fuzz.triage.localization import _first_of_the_last
+from exirkit.fuzz.triage.overwritten import first_overwritten
 from exirkit.ir import copy_program
 from exirkit.passes.stage_events import StageEvent
 
@@ -75,6 +76,19 @@ def forward(x: "f32[2, 1, 3, 2]"):
     return z
 
 run("forward", x=dyadic(1, layout="channels_last"))
+"""
+_LARGE_STATE = """program(1)
+b = buffer("f32[1200]", dyadic(3))
+
+def forward(x: "f32[1200]"):
+    y = aten.mul.Tensor(b, 0.5)
+    z = aten.add.Tensor(b, x)
+    w = aten.sum.default(z)
+    update(b, y)
+    return w
+
+run("forward", x=dyadic(1))
+run("forward", x=dyadic(2))
 """
 _RESHAPED = """program(1)
 
@@ -138,6 +152,13 @@ _CASES = {
         "sorted(range(value.dim()), key=lambda dim: -value.stride(dim))",
         _UNIT_DIM_CAST,
     ),
+    "write-in-place": _mutant(
+        "passes.to_executorch.in_place",
+        "_Memory._is_dead_after",
+        "return len(later) == 1 and self._copies_back(later[0], root, spec)",
+        "return any(self._copies_back(one, root, spec) for one in later)",
+        _LARGE_STATE,
+    ),
     # Both ways of decomposing call this.
     "decompose-to-core": _mutant(
         "passes.to_aten.decompositions", "_places", "dim %= max(x.dim(), 1)", "dim = int(dim)", _RUNNING_MAXIMUM
@@ -170,6 +191,13 @@ def test_another_way_is_blamed_for_what_it_alone_meets() -> None:
     with applied(one):
         failure = check(program, compiler=compiler).failures[0]
         assert find_culprit(program, failure, compiler=compiler).part == "decompose-whole-graph"
+
+
+def test_memory_that_is_overwritten_in_time_is_not_a_finding() -> None:
+    for text in (_LARGE_STATE, _SHARED_WEIGHT, _UNIT_DIM_CAST):
+        for compiler in (ExirkitCompiler(), ExirkitCompiler(in_place=True, kernels="official")):
+            planned = Examination(parse_program(text), compiler, 0).lowering.planned
+            assert [first_overwritten(one) for one in planned.values()] == [None]
 
 
 def _raised_again(first: str, then: str) -> BaseException:

@@ -1,0 +1,87 @@
+"""Acts about integers and comparisons have what they promise, and show a bug of the kind that they are for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from tests.fuzz.generation.test_merged_calls import program_with
+
+from exirkit.fuzz.compilers import ExirkitCompiler
+from exirkit.fuzz.generation.acts.bounds import bounded_integers
+from exirkit.fuzz.generation.acts.comparing import comparisons
+from exirkit.fuzz.generation.acts.wrapping import wrapping_integers
+from exirkit.fuzz.generation.method.scope import Scope
+from exirkit.fuzz.mutants import Mutant, applied
+from exirkit.fuzz.oracles import check
+from exirkit.fuzz.triage import find_culprit
+
+_SEVEN_BITS = Mutant(
+    id="seven-bits",
+    part="pass",
+    culprits=("legalize-integers",),
+    doc="The highest bit of an unsigned exponent is not examined.",
+    module="passes.legalize.integers",
+    function="_power_of_tensors",
+    old="bits = 8 if dtype is torch.uint8 else _MOST_BITS",
+    new="bits = _MOST_BITS",
+    program="",
+)
+
+
+def _other_book(name: str, old: str, new: str) -> Mutant:
+    text = 'return (_folder() / f"{path}.yaml").read_text(encoding="utf-8")'
+    return Mutant(
+        id=name,
+        part="rules",
+        culprits=("simplify",),
+        doc="A rule is applied where it must not be.",
+        module="patterns.books.shipped",
+        function="book_text",
+        old=text,
+        new=f"{text}.replace({old!r}, {new!r})",
+        caches=("passes.pipelines.pipeline:_shipped",),
+        program="",
+    )
+
+
+_NEGATED = _other_book("negated", '{x: "i* [~S]", y: "=x [~S]"', '{x: "f*|i* [~S]", y: "=x [~S]"')
+_LIMIT = _other_book("limit", "range(x).hi < n", "range(x).hi <= n")
+
+
+def test_powers_products_and_quotients_of_all_widths() -> None:
+    programs = [program_with(wrapping_integers, seed) for seed in range(150)]
+    calls = Counter(call.op for one in programs for call in one.methods[0].steps)
+    assert min(calls[f"aten.{name}"] for name in ("pow.Tensor_Tensor", "pow.Scalar", "mul.Tensor", "fmod.Tensor")) >= 5
+    dtypes = Counter(str(given.type.dtype) for one in programs for given in one.methods[0].inputs)
+    assert min(dtypes[f"torch.{name}"] for name in ("int64", "int32", "int16", "int8", "uint8")) >= 10
+
+
+def test_comparisons_of_given_numbers_are_compared_exactly() -> None:
+    made = [program_with(comparisons, seed) for seed in range(40)]
+    assert not any(one.undecided or one.inexact for one in made)
+    text = " ".join(str(one.runs) for one in made)
+    assert "nan" in text
+    assert "inf" in text
+
+
+@pytest.mark.parametrize(
+    ("act", "one", "part", "op"),
+    [
+        (wrapping_integers, _SEVEN_BITS, "legalize-integers", "aten.pow."),
+        (comparisons, _NEGATED, "simplify", "aten.gt.Tensor"),
+        (bounded_integers, _LIMIT, "simplify", "aten.remainder.Scalar"),
+    ],
+    ids=lambda one: one.id if isinstance(one, Mutant) else None,
+)
+def test_a_bug_of_the_kind_is_found(act: Callable[[Scope], None], one: Mutant, part: str, op: str) -> None:
+    compiler = ExirkitCompiler(kernels="official") if part == "legalize-integers" else ExirkitCompiler()
+    made = [program_with(act, seed) for seed in range(120)]
+    made = [program for program in made if any(call.op.startswith(op) for call in program.methods[0].steps)]
+    with applied(one):
+        found = next((program for program in made if check(program, compiler=compiler).failures), None)
+        assert found is not None
+        failure = check(found, compiler=compiler).failures[0]
+        assert find_culprit(found, failure, compiler=compiler).part == part
+    assert check(found, compiler=compiler).is_good
