@@ -51,6 +51,8 @@ from exirkit.patterns.syntax.terms import (
     Alternatives,
     Call,
     Chain,
+    Element,
+    EveryUser,
     Item,
     Operator,
     OperatorCall,
@@ -572,9 +574,14 @@ class _Ways:
         }
         self.joint = joint_guards(rule.variables, rule.guards)
         self.named = frozenset(name for guard in self.joint for name in guard.names)
+        # In a term about all users of a value, a name stands for it; a match starts at any user that fits.
+        self.used = {rule.root.user: rule.root.of} if isinstance(rule.root, EveryUser) else {}
 
     def starts(self, term: Term, operator: Any) -> Iterator[_Start]:
         """Yield what must hold of calls of an operator for a root to match there, one for every way to match."""
+        if isinstance(term, EveryUser):
+            yield from self.starts(term.element, operator)
+            return
         if isinstance(term, Alternatives):
             for _, branch in term.branches:
                 if isinstance(branch, Item):
@@ -637,6 +644,8 @@ class _Ways:
                 yield from self._of_family(term, operator)
             case Variable():
                 yield self._of_variable(term, path)
+            case Element() if path and term.name in self.used:
+                yield from self._of(self.used[term.name], path)
             case Chain() if path:
                 yield from self._of_chain(term, path)
             case Optional() if path:
