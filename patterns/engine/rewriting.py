@@ -41,6 +41,8 @@ from .region_search import Course, RegionSearch, frontier, read_by
 
 _LONGEST_CYCLE = 12
 _INTERFACE_STAYS = "it changes what the program takes or gives, which only `ChangeInterface` does"
+_OPEN = 9
+"""How many calls above a change a match is sought again at least, if the pattern does not say how far it reaches."""
 _BLIND = "it asks for a stored tensor, and a graph module does not say which of its inputs are; rewrite the program"
 
 
@@ -102,10 +104,9 @@ class RuleEngine:
         self.kinds = frozenset(rule.pattern.kind for rule in self.rules)
         self.names_writing = any(rule.names_writing for rule in self.rules)
         self.height = max((rule.height for rule in self.rules), default=1)
-        # How many calls above a change each rule may match now: rules of one call are not tried far away from it
-        # because others are tall.
+        # How many calls above a change each rule may match now: none is tried far away from it because others are tall.
         # Rules about values of the program have no call at all, and match at the value itself.
-        reaches = (self.height if one.reach is None else min(self.height, one.reach) for one in self.rules)
+        reaches = (min(self.height, _reach(one)) for one in self.rules)
         self.tree = PredicateTree(
             [
                 Anchored(rule.anchors, rule.pattern.roots[0], rule.forms or {}, rule.variables, rule.guards, reach)
@@ -488,8 +489,14 @@ class _Run:
                     if user not in dirty:
                         following[user] = None
             reached = following
+        # Most are too far from the change for any rule; this is asked very often.
+        too_far = self.engine.tree.too_far
         return {
-            node: away for node, away in dirty.items() if not node._erased and self._root_of(node, away) is not None
+            node: away
+            for node, away in dirty.items()
+            if away < too_far.get(id(node.target), self.engine.height)
+            and not node._erased
+            and self._root_of(node, away) is not None
         }
 
     def _note(
@@ -558,6 +565,11 @@ class _Run:
                 hint="give one of the rules a guard that its own result does not satisfy, or take out its opposite",
             )
         )
+
+
+def _reach(rule: CompiledRule) -> int:
+    """Return how many calls above a change a match of a rule is sought again."""
+    return max(_OPEN, 2 * (rule.height + 1)) if rule.reach is None else rule.reach
 
 
 def _join(changed: dict[Node, int], dirty: Mapping[Node, int]) -> None:

@@ -193,6 +193,7 @@ class PredicateTree:
 
     Attributes:
         reaches: How many calls above a change each rule may match because of it.
+        too_far: By identity of a target, how far from a change no rule is asked about calls of it, as far as is known.
     """
 
     def __init__(self, anchored: Sequence[Anchored]) -> None:
@@ -214,6 +215,7 @@ class PredicateTree:
         self._others: _Roots = {}
         # By identity, since torch computes the hash of an operator in Python; the target is kept so that it lives.
         self._of_target: dict[int, tuple[_Roots, Any, Any]] = {}
+        self.too_far: dict[int, int] = {}
 
     @property
     def operators(self) -> frozenset[Any] | None:
@@ -236,7 +238,10 @@ class PredicateTree:
         roots = known[0]
         if away not in roots:
             roots[away] = self._root(known[1], away)
-        return roots[away]
+        root = roots[away]
+        if root is None and away < self.too_far.get(id(target), away + 1):
+            self.too_far[id(target)] = away
+        return root
 
     def _root(self, operator: Any, away: int) -> TreeNode | None:
         """Build the tree of the rules about an operator that may match so far from a change."""
