@@ -124,3 +124,9 @@ _.get_partition
 
 # A field of a report, written as JSON.
 _.propagations
+
+# Read from the YAML before the model is validated: what it names says the rest.
+_.based_on
+
+# What XNNPACK's serializer writes.
+_.debug_handle

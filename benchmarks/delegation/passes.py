@@ -1,10 +1,11 @@
-"""XNNPACK's passes before it compiles: the original classes, and the chain of books with the classes that stay.
+"""XNNPACK's passes before it compiles: the original classes, and the chain of books.
 
 Usage: python -m benchmarks.delegation.passes [MODEL ...] [--json FILE]
 
 Seconds are processor time of that stage over all partitions of a model, in one process and one thread: in the official
 chain, in ours with the original classes, and in ours with the chain. Compared are the delegates of the last two, byte
-for byte, and the results of the last on the official runtime with those of eager PyTorch, over the largest value.
+for byte without debug handles, how many elements their transpositions move, and the results of the last on the official
+runtime with those of eager PyTorch, over the largest value.
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ from executorch.exir import to_edge_transform_and_lower as official_lowering
 from executorch.runtime import Runtime
 from rich.console import Console
 from rich.table import Table
+from tests.official.backends.delegate_graphs import seen_graphs, transposed
 
 from benchmarks.models import MODELS, build
 from exirkit import to_edge_transform_and_lower
-from exirkit.bridge import OfficialPartitioner, backends, chains
+from exirkit.bridge import OfficialPartitioner, backends
 
-TITLES = ("model", "official", "ours, original classes", "ours, books", "ratio", "delegates", "same bytes", "error")
+TITLES = ("model", "official", "original classes", "books", "ratio", "delegates", "same bytes", "moved", "error")
 
 
 @dataclass
@@ -44,9 +46,10 @@ class Figures:
     Attributes:
         official: Seconds of the passes in the official chain.
         original: Seconds of the same passes in our chain, which traces at less cost.
-        books: Seconds of the chain of books and of the classes that stay.
+        books: Seconds of the chain of books.
         delegates: How many there are.
-        equal: How many of them are the same bytes with books as with the original classes.
+        equal: How many of them are the same bytes with books as with the original classes, but for debug handles.
+        moved: Elements that transpositions move in delegates, with the original classes and with books.
         error: Largest difference of the results from eager, over the largest value.
     """
 
@@ -55,6 +58,7 @@ class Figures:
     books: float
     delegates: int
     equal: int
+    moved: tuple[int, int]
     error: float
 
 
@@ -92,7 +96,6 @@ def main() -> int:
     for owner, name in (
         (XNNPACKPassManager, "transform"),
         (backends, "run_chain"),
-        (chains.RemainingPasses, "transform"),
     ):
         setattr(owner, name, watch.around(getattr(owner, name)))
     # What is imported and cached on first use is not what a model costs.
@@ -120,13 +123,15 @@ def _ours(chain: str | None) -> Callable[[Any], Any]:
 
 def _measured(model: str, watch: _Stopwatch) -> Figures:
     benchmark = build(model)
-    seconds, payloads = [], []
+    seconds, payloads, moved = [], [], []
     for lower in (_official, _ours(None), _ours("xnnpack")):
         exported = benchmark.export()
         gc.collect()
         watch.lap()
-        edge = lower(exported)
+        with seen_graphs() as graphs:
+            edge = lower(exported)
         seconds.append(watch.lap())
+        moved.append(transposed(graphs)[1])
         payloads.append(_payloads(edge.exported_program().graph_module))
     with torch.no_grad():
         wanted = benchmark.module(*benchmark.inputs)
@@ -137,7 +142,7 @@ def _measured(model: str, watch: _Stopwatch) -> Figures:
     error = float((got - wanted).abs().max() / wanted.abs().max())
     equal = sum(one == other for one, other in zip(payloads[1], payloads[2], strict=True))
     official, original, books = seconds
-    return Figures(official, original, books, len(payloads[2]), equal, error)
+    return Figures(official, original, books, len(payloads[2]), equal, (moved[1], moved[2]), error)
 
 
 def _payloads(module: torch.fx.GraphModule) -> list[bytes]:
@@ -161,6 +166,7 @@ def report(figures: dict[str, Figures]) -> None:
             f"{ratios[-1]:.1f}",
             str(one.delegates),
             f"{one.equal} of {one.delegates}",
+            f"{one.moved[0]} -> {one.moved[1]}",
             f"{one.error:.0e}",
         )
     table.add_section()

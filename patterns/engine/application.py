@@ -14,9 +14,11 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from exirkit.ir import (
+    INFER,
     DeferredTensor,
     DiagnosticError,
     EdgeOpOverload,
+    FakeTensor,
     FakeTensorMode,
     GraphEditor,
     HigherOrderOperator,
@@ -29,6 +31,7 @@ from exirkit.ir import (
     dim_order_from_stride,
     edge_operator,
     end_bytes,
+    fake_like,
     graph_argument,
     handles_like,
     has_effect,
@@ -36,6 +39,7 @@ from exirkit.ir import (
     is_module_program,
     is_pure,
     no_new_guards,
+    returns_view,
     same_value,
     shared_results,
     stride_from_dim_order,
@@ -83,6 +87,7 @@ class GraphBuilder:
         name: Wish for the names of constants.
         sizes: Where sizes that vary can be read: tensors by symbol.
         store_as: How tensors are stored that a replacement says to store, as a kind of input, and whether it persists.
+        stored: Stored tensors of the match: what users note of them under `custom`, new constants have too.
 
     Attributes:
         made: New calls, in order.
@@ -100,6 +105,7 @@ class GraphBuilder:
         name: str,
         sizes: Sequence[Node] = (),
         store_as: tuple[InputKind, bool] = (InputKind.CONSTANT_TENSOR, True),
+        stored: Sequence[Node] = (),
     ) -> None:
         self.editor = editor
         self.before = before
@@ -108,6 +114,7 @@ class GraphBuilder:
         self.lifts_numbers = lifts_numbers
         self.name = name
         self.store_as = store_as
+        self._custom = next((one.meta["custom"] for one in stored if "custom" in one.meta), None)
         self.made: list[Node] = []
         self.constants: list[Node] = []
         self._numbers = RunTimeNumbers(self.make, wrap(torch.ops.aten.sym_size.int), sizes)
@@ -266,9 +273,19 @@ class GraphBuilder:
 
     def make(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Node:
         """Make a call of a target of the dialect."""
-        node = self.editor.call(target, args, kwargs, before=self.before, origins=self.origins)
+        val = self._value_of_same(target, args, kwargs)
+        node = self.editor.call(target, args, kwargs, before=self.before, origins=self.origins, val=val)
         self.made.append(node)
         return node
+
+    def _value_of_same(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Return the value of a call that is among what is replaced: sizes that vary are slow to infer."""
+        for one in self.origins:
+            value = one.meta.get("val")
+            if one.target is target and type(value) is FakeTensor and one.args == args and one.kwargs == kwargs:
+                is_own = not returns_view(target) and "unbacked_bindings" not in one.meta
+                return fake_like(self.editor.fake_mode, value) if is_own else INFER
+        return INFER
 
     def _constant(
         self, tensor: torch.Tensor, store_as: tuple[InputKind, bool] = (InputKind.CONSTANT_TENSOR, True)
@@ -288,6 +305,8 @@ class GraphBuilder:
         node = self.editor.add_constant(
             tensor, name=self.name, origins=self.origins, kind=kind, persistent=is_persistent
         )
+        if self._custom is not None:
+            self.editor.set_meta(node, "custom", self._custom)
         self._tensors[id(tensor)] = (tensor, node)
         self.constants.append(node)
         return node
@@ -532,6 +551,7 @@ class RuleApplication:
             name=_name_of_constants(rule, state),
             sizes=[one for one in names.values() if isinstance(one, Node)],
             store_as=self._stored_as(rule, state),
+            stored=[one for one in names.values() if self.facts.is_kind(one, "stored")],
         )
         # An operator of which nothing is left to compute gives its results in the order of the roots.
         results = case.replace.run(names, builder)

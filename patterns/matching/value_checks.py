@@ -21,7 +21,7 @@ from exirkit.patterns.functions.graph import GraphFacts
 from exirkit.patterns.functions.words import WORDS
 from exirkit.patterns.matching.arguments import FixedLiteral, differs, literals_in_place
 from exirkit.patterns.matching.state import CompiledGuard
-from exirkit.patterns.operators.arguments import behind, canonical_arguments
+from exirkit.patterns.operators.arguments import canonical_arguments, source_of
 from exirkit.patterns.syntax.expressions import ExpressionError, NameView, truth
 from exirkit.patterns.syntax.terms import Call
 from exirkit.patterns.types.lists import AxisVariable
@@ -88,10 +88,15 @@ class LiteralCheck:
     def rejects(self, value: Any, facts: GraphFacts | None = None) -> bool:
         """Whether one of the literals is certainly another one."""
         del facts
-        call = behind(value) if type(value) is Node else None
-        if call is None or call.op != "call_function":
+        if type(value) is not Node:
             return False
-        return differs(self.literals, canonical_arguments(call))
+        # The pattern may be about a call that others look through, or about one behind it.
+        call: Node | None = value
+        while call is not None:
+            if call.op != "call_function" or not differs(self.literals, canonical_arguments(call)):
+                return False
+            call = source_of(call)
+        return True
 
 
 @dataclass(frozen=True)

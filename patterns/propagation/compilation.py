@@ -193,3 +193,10 @@ def holds_tensors(argument: Any) -> bool:
 def is_covered_kind(value: Any) -> bool:
     """Whether a recorded value is a strided tensor: others have no values."""
     return isinstance(value, torch.Tensor) and value.layout is torch.strided
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a field of an attribute is plain data: numbers, text, dtypes, none, and lists of them."""
+    if isinstance(value, list):
+        return all(map(is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str | torch.dtype)

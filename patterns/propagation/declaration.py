@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from random import Random
 from typing import Any
 
@@ -20,12 +21,13 @@ from exirkit.ir import (
 )
 from exirkit.patterns.operators.table import name_of
 from exirkit.patterns.syntax.constant_names import FACTS
+from exirkit.patterns.syntax.expressions import ExpressionError
 from exirkit.patterns.syntax.programs import Program
 from exirkit.patterns.syntax.terms import Operator
 
-from .compilation import DeclarationCompiler, DrawnCall, Expression, holds_tensors
+from .compilation import DeclarationCompiler, DrawnCall, Expression, holds_tensors, is_plain
 from .inference import Answers, Inference
-from .model import SAME, PropagationModel, TransferRow
+from .model import SAME, PropagationModel, TransferRow, WrittenAttribute
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ class Propagation:
         found: What is wrong.
         delegates: Rows of calls of delegates.
         uses: The analysis that infers what is asked of tensors.
+        fields: Fields of the attribute that is written.
         facts: Returns what is known of a tensor, or of a node of the graph that is solved.
     """
 
@@ -109,6 +112,7 @@ class Propagation:
     cost: Expression | None = None
     delegates: list[Transfer] = field(default_factory=list)
     uses: Inference | None = None
+    fields: dict[str, Expression] = field(default_factory=dict)
     facts: Callable[[Any], Any] | None = None
 
     def __post_init__(self) -> None:
@@ -143,6 +147,24 @@ class Propagation:
         """What makes elements for trials of which something is known."""
         return None if self.uses is None else self.uses.domain.drawn
 
+    @cached_property
+    def lies_as_recorded(self) -> bool:
+        """Whether tensors of a converted program are recorded to lie in memory as their values say."""
+        return self.model.compare != "elements" and not any(row.model.compare for row in self.rows)
+
+    def extend(self, base: Propagation) -> None:
+        """Add rows and draws of the propagation that this one is based on, behind its own."""
+        # A row without conditions leaves no calls of its operators to those of the base.
+        taken = {op for row in self.rows if not row.where for op in row.ops}
+        for row in base.rows:
+            ops = tuple(op for op in row.ops if op not in taken)
+            if ops:
+                self.rows.append(replace(row, ops=ops))
+                for op in ops:
+                    self.rows_of.setdefault(op, []).append(self.rows[-1])
+        self.delegates += base.delegates
+        self.draws = {**base.draws, **self.draws}
+
     def knowing(self, facts: Callable[[Any], Any] | None) -> Propagation:
         """Return the propagation with other facts of tensors."""
         made = copy(self)
@@ -169,6 +191,12 @@ class Propagation:
         """Return the value that a tensor of the program has before anything is converted."""
         return next((value for value, one in self.recorded.items() if one.holds(self.answered({"x": x}))), self.first)
 
+    def written(self, value: str) -> dict[str, Any] | None:
+        """Return the fields of the attribute that a tensor at a value gets; None if it gets none."""
+        if value == self.first or not self.fields:
+            return None
+        return {name: one.value(self.constants(value)) for name, one in self.fields.items()}
+
     def way(self, one: str, other: str) -> list[Program]:
         """Return the programs that convert from one value to another; through the first value if it must be."""
         if one == other:
@@ -179,10 +207,18 @@ class Propagation:
         return [self.conversions[one, self.first], self.conversions[self.first, other]]
 
 
-def compile_propagation(model: PropagationModel, source: YamlSource) -> Propagation:
-    """Compile a propagation; what is wrong beyond its form is in `found`."""
+def compile_propagation(model: PropagationModel, source: YamlSource, base: Propagation | None = None) -> Propagation:
+    """Compile a propagation; what is wrong beyond its form is in `found`.
+
+    Args:
+        model: As it was written, with what it leaves out as in `base`.
+        source: The file and its places.
+        base: The propagation that it is based on: its rows and draws come behind those of the model.
+    """
     made = Propagation(model, source, tuple(model.values))
     _Compiler(made).compile()
+    if base is not None:
+        made.extend(base)
     return made
 
 
@@ -213,6 +249,8 @@ class _Compiler:
             drawn = self._of.draw(name, draw)
             if drawn is not None:
                 made.draws[drawn[0]] = drawn[1]
+        if model.write is not None:
+            self._written(model.write)
         if model.solve == "cut" and len(made.names) != 2:
             count = len(made.names)
             message = f"`solve: cut` chooses between two values, and there are {count}"
@@ -246,6 +284,21 @@ class _Compiler:
                     message = f"there is no way from {pair[0]} to {pair[1]}"
                     hint = f'add "{pair[0]} -> {pair[1]}: return ..."'
                     self._of.complain(("materialise",), "EK291", message, hint, is_key=True)
+
+    def _written(self, write: WrittenAttribute) -> None:
+        for name, text in write.fields.items():
+            path = ("write", "fields", name)
+            compiled = self._of.expression(path, text, self._constants)
+            if compiled is None:
+                continue
+            self._made.fields[name] = compiled
+            for value in self._made.names[1:]:
+                try:
+                    problem = None if is_plain(compiled.value(self._made.constants(value))) else "is not plain data"
+                except (ExpressionError, TypeError) as error:
+                    problem = f"cannot be computed: {error}"
+                if problem is not None:
+                    self._of.complain(path, "EK259", f"field {name} at {value} {problem}")
 
     # Rows
 

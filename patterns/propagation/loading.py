@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
-from exirkit.ir import DocumentCodes, ModelError, did_you_mean, read_source, read_text, validated
+from exirkit.ir import DocumentCodes, ModelError, YamlSource, did_you_mean, read_source, read_text, validated
 
 from .declaration import Propagation, compile_propagation
 from .demands import Demands, compile_demands
@@ -66,14 +68,47 @@ def parse_analysis(text: str, file: str = "<propagation>") -> Analysis:
         return compile_inference(validated(InferenceModel, source.data, source, _CODES.form), source)
     if isinstance(source.data, dict) and "demands" in source.data:
         return compile_demands(validated(DemandModel, source.data, source, _CODES.form), source)
-    if isinstance(source.data, dict) and "write" in source.data:
+    if isinstance(source.data, dict) and "write" in source.data and "transfer" not in source.data:
         notes = compile_notes(validated(NoteModel, source.data, source, _CODES.form), source)
         notes.uses = _used(notes, notes.model.uses)
         return notes
-    made = compile_propagation(validated(PropagationModel, source.data, source, _CODES.form), source)
+    base = _base(source)
+    data = source.data if base is None else {**_of_base(base.model), **source.data}
+    made = compile_propagation(validated(PropagationModel, data, source, _CODES.form), source, base)
     if made.model.uses is not None:
         made.uses = _used(made, made.model.uses)
     return made
+
+
+_BASES: ContextVar[tuple[str, ...]] = ContextVar("_BASES", default=())
+
+
+def _base(source: YamlSource) -> Propagation | None:
+    """Return the propagation that one is based on.
+
+    Raises:
+        ModelError: EK291, there is no such propagation, something is wrong with it, or it is based on this one.
+    """
+    name = source.data.get("based_on") if isinstance(source.data, dict) else None
+    if not isinstance(name, str):
+        return None
+    text = source.text(("based_on",))
+    known = _BASES.get()
+    if name in known:
+        raise ModelError([text.diagnostic("EK291", f"{' -> '.join((*known, name))} is a cycle")])
+    token = _BASES.set((*known, name))
+    try:
+        return load_propagation(name).require_valid()
+    except OSError:
+        hint = did_you_mean(name, shipped_propagations())
+        raise ModelError([text.diagnostic("EK291", f"{name!r} is not a propagation", hint=hint)]) from None
+    finally:
+        _BASES.reset(token)
+
+
+def _of_base(model: PropagationModel) -> dict[str, Any]:
+    """Return the data that a propagation takes over from the one that it is based on; rows and draws are compiled."""
+    return model.model_dump(by_alias=True, exclude={"id", "doc", "transfer", "draw", "write", "based_on"})
 
 
 def load_propagation(path: str | Path) -> Propagation:

@@ -29,6 +29,7 @@ from .compilation import is_covered_kind
 from .declaration import Transfer
 from .fitting import with_tensors
 from .inference import Answers
+from .noting import write_attribute
 from .problem import Solution, Use
 from .squares import converted
 
@@ -79,6 +80,7 @@ class _Materialiser:
                 self._adapt(node, row)
         self._editor.propagate()
         self._check()
+        self._write()
         unused = [node for node in self._folded if not node.users]
         self._editor.remove_inputs(unused)
         return len(self._folded)
@@ -200,6 +202,20 @@ class _Materialiser:
             sizes=sizes,
         )
 
+    # Values, as an attribute
+
+    def _write(self) -> None:
+        """Give tensors whose value is not the first the attribute that says so."""
+        if self._made.model.write is None:
+            return
+        key = self._made.model.write.key or self._made.model.write.attribute
+        at = [(self._now.get(one, one), self._solution.value_of(one)) for one in self._problem.gives]
+        at += [(node, value) for (_, value), node in self._converted.items()]
+        for node, value in at:
+            fields = None if value is None or node._erased else self._made.written(value)
+            if fields is not None:
+                write_attribute(self._editor, node, key, fields)
+
     # What came out
 
     def _check(self) -> None:
@@ -223,7 +239,7 @@ class _Materialiser:
     def _is_alike(self, expected: torch.Tensor, found: Any) -> bool:
         if expected.dtype != found.dtype or not same_argument(tuple(expected.shape), tuple(found.shape)):
             return False
-        if self._made.model.compare == "elements":
+        if not self._made.lies_as_recorded:
             return True
         steps = [_steps(one) for one in (expected, found)]
         return same_argument(*steps)

@@ -37,6 +37,8 @@ class TransferRow(Strict):
         call: Program that makes the call over converted arguments, where it is not the operator itself.
         cost: What the call costs at each value that `same` can be, over the arguments and `result`; nothing where it is
             left out.
+        compare: `elements`, where values are orders in memory: what runs the program lays results out as the row says,
+            whatever torch does, and squares compare no layouts.
     """
 
     # A cost may be written as a number.
@@ -51,6 +53,7 @@ class TransferRow(Strict):
     adapt: dict[Name, ExpressionText] = Field(default_factory=dict)
     call: ProgramText | None = None
     cost: dict[Name, ExpressionText] = Field(default_factory=dict)
+    compare: Literal["elements"] | None = None
 
     @field_validator("ops", "family", "where", mode="before")
     @classmethod
@@ -81,6 +84,22 @@ class Draw(Strict):
     gen: ExpressionText | None = None
 
 
+class WrittenAttribute(Strict):
+    """What is noted on calls.
+
+    Attributes:
+        attribute: Name, as rules declare it under `attributes`.
+        key: Entry of `node.meta`; the name where it is left out.
+        fields: Its fields: expressions. Those of notes are over `x`, the result of the call, and where one has no value
+            nothing is noted; those of a propagation that chooses values are over the constants of the value that was
+            chosen, and `value`, its name.
+    """
+
+    attribute: Name
+    key: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+    fields: dict[Name, ExpressionText] = Field(min_length=1)
+
+
 class PropagationModel(Strict):
     """An analysis of the whole graph: what values tensors can have, and how calls carry them.
 
@@ -103,6 +122,8 @@ class PropagationModel(Strict):
         cost: Cost of converting `x`, a whole number.
         solve: How values are chosen: `cut` (least cost), `forward`, `backward`, or `local` (conversions around every
             call).
+        write: Attribute that tensors get whose value is not the first, for what reads values there.
+        based_on: Propagation that says what this one leaves out: its name, or its file. Rows of this one come first.
     """
 
     propagation: Literal[1]
@@ -121,6 +142,8 @@ class PropagationModel(Strict):
     materialise: dict[Direction, ProgramText]
     cost: ExpressionText = "numel(x)"
     solve: Solver = "cut"
+    write: WrittenAttribute | None = None
+    based_on: str | None = None
 
     @field_validator("values", mode="before")
     @classmethod
@@ -270,20 +293,6 @@ class DemandModel(Strict):
     draw: dict[OperatorName, Draw] = Field(default_factory=dict)
 
 
-class WrittenAttribute(Strict):
-    """What is noted on calls.
-
-    Attributes:
-        attribute: Name, as rules declare it under `attributes`.
-        key: Entry of `node.meta`; the name where it is left out.
-        fields: Its fields: expressions over `x`, the result of the call. Where one has no value, nothing is noted.
-    """
-
-    attribute: Name
-    key: Annotated[str, Field(min_length=1, max_length=100)] | None = None
-    fields: dict[Name, ExpressionText] = Field(min_length=1)
-
-
 class NoteModel(Strict):
     """What an analysis knows, noted on the calls of a program as an attribute.
 
@@ -338,6 +347,10 @@ def _chosen_schema() -> dict[str, Any]:
     row = schema["$defs"]["TransferRow"]["properties"]
     for key in ("ops", "family", "where"):
         row[key] = or_one(row[key])
+    # What a base says need not be said again.
+    inherited = [key for key in schema["required"] if key in ("values", "of", "materialise")]
+    schema["required"] = [key for key in schema["required"] if key not in inherited]
+    schema["anyOf"] = [{"required": inherited}, {"required": ["based_on"]}]
     schema["properties"]["values"] = {
         **{key: entry for key, entry in schema["properties"]["values"].items() if key == "description"},
         "anyOf": [

@@ -14,7 +14,7 @@ from exirkit.ir import ATTRIBUTE_KEYS, Diagnostic, GraphEditor, ModelError, Yaml
 from exirkit.patterns.syntax.constant_names import FACTS
 from exirkit.patterns.syntax.expressions import ExpressionError
 
-from .compilation import DeclarationCompiler, Expression, is_covered_kind
+from .compilation import DeclarationCompiler, Expression, is_covered_kind, is_plain
 from .draws import SIZES
 from .fixpoint import InferredValues
 from .inference import Answers, Inference
@@ -98,7 +98,7 @@ def check_notes(made: Notes, seed: int) -> list[Diagnostic]:
         fields = made.noted(tensor, {id(tensor): domain.of_tensor(tensor)})
         for name, value in (fields or {}).items():
             is_noted = True
-            if not _is_plain(value):
+            if not is_plain(value):
                 text = made.fields[name].text
                 message = f"field {name} is a {type(value).__name__}, which is not plain data"
                 hint = "name its parts, such as grid(x).scale"
@@ -107,12 +107,6 @@ def check_notes(made: Notes, seed: int) -> list[Diagnostic]:
         return []
     message = f"no tensor was found of which {made.uses.model.id} knows what all fields ask"
     return [made.source.key(("write",)).diagnostic("EK293", message)]
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, list):
-        return all(map(_is_plain, value))
-    return value is None or isinstance(value, bool | int | float | str | torch.dtype)
 
 
 def write_notes(editor: GraphEditor, made: Notes, values: InferredValues) -> int:
@@ -130,12 +124,24 @@ def write_notes(editor: GraphEditor, made: Notes, values: InferredValues) -> int
         fields = made.noted(node, {id(node): values.of(node)})
         if fields is None or node.meta.get(made.key) == fields:
             continue
-        editor.set_meta(node, made.key, fields)
-        keys = node.meta.get(ATTRIBUTE_KEYS, ())
-        if made.key not in keys:
-            editor.set_meta(node, ATTRIBUTE_KEYS, (*keys, made.key))
+        write_attribute(editor, node, made.key, fields)
         count += 1
     return count
+
+
+def write_attribute(editor: GraphEditor, node: Node, key: str, fields: dict[str, Any]) -> None:
+    """Give a node an attribute, in place of one with that key which it has.
+
+    Args:
+        editor: Editor of the graph, inside a transaction.
+        node: A call, or an input.
+        key: Entry of `node.meta`.
+        fields: Its fields.
+    """
+    editor.set_meta(node, key, fields)
+    keys = node.meta.get(ATTRIBUTE_KEYS, ())
+    if key not in keys:
+        editor.set_meta(node, ATTRIBUTE_KEYS, (*keys, key))
 
 
 def _is_call(node: Node) -> bool:

@@ -344,7 +344,7 @@ class _RowTrial:
                 found = results_in(called(self.op, given))
         except (ExpressionError, *FAILURES) as error:
             return f"the call of converted arguments raises: {first_line(error)}"
-        return disagreement(wanted, found, _contract(self.made))
+        return disagreement(wanted, found, _contract(self.made, row=self.row))
 
     def _converted(self, tensor: torch.Tensor, value: str) -> torch.Tensor:
         if value == self.made.first or not self.made.covers(tensor):
@@ -376,8 +376,8 @@ class _RowTrial:
         return self.row.text
 
 
-def _contract(made: Propagation, *, is_exact: bool = False) -> Equivalence:
-    strides = made.model.compare == "layouts"
+def _contract(made: Propagation, *, is_exact: bool = False, row: Transfer | None = None) -> Equivalence:
+    strides = made.model.compare == "layouts" and (row is None or row.model.compare is None)
     if is_exact:
         return Equivalence(mode="exact", strides=strides)
     # Kernels add up in another order where elements stand in another one.

@@ -12,8 +12,8 @@ from exirkit.ir import CompileSpec, Diagnostic, UsageError
 from exirkit.passes import BackendDetails, PreprocessResult, stored_data
 from exirkit.program import cheap_tracing
 
-from .chains import chain_of, replacing_passes, run_chain
-from .known_defects import check_known_defects
+from .chains import XNNPACK_CHAIN, chain_of, replacing_passes, run_chain
+from .known_defects import check_known_defects, is_laid_out_wrong
 from .operators import official_program
 from .xnnpack_linears import forget_linears_of_several_calls, with_float_weights
 
@@ -55,9 +55,11 @@ def official_backend(backend_id: str) -> type[BackendDetails]:
         return {name: [_result(one) for one in results] for name, results in made.items()}
 
     def copy_exported_program_for_preprocess(exported_program: ExportedProgram) -> ExportedProgram:
+        chain = chain_of(exported_program)
         if backend_id == "XnnpackBackend":
             exported_program = with_float_weights(exported_program)
-        chain = chain_of(exported_program)
+            if chain is None and is_laid_out_wrong(exported_program):
+                chain = XNNPACK_CHAIN
         return official_program(exported_program if chain is None else run_chain(exported_program, chain))
 
     return type(

@@ -15,6 +15,17 @@ from .xnnpack_linears import check_affine_weights
 
 _PRODUCTS = ("linear.default", "addmm.default", "mm.default")
 _CONVOLUTION = ("convolution.default", "conv1d.default", "conv2d.default")
+_OF_CHANNELS_LAST = (
+    *_CONVOLUTION,
+    "upsample_bilinear2d.vec",
+    "max_pool2d.default",
+    "max_pool2d_with_indices.default",
+    "avg_pool2d.default",
+    "mean.dim",
+    "amax.default",
+    "max.dim",
+    "prelu.default",
+)
 _MOVES = ("permute_copy.default", "t_copy.default", "transpose_copy.int")
 _FOUR_BITS = (-8, 7)
 
@@ -33,6 +44,32 @@ def check_known_defects(backend_id: str, program: ExportedProgram) -> None:
     findings = [found for check in _CHECKS.get(backend_id, ()) for found in check(program)]
     if findings:
         raise ModelError(findings)
+
+
+def is_laid_out_wrong(program: ExportedProgram) -> bool:
+    """Return whether XNNPACK's own pass may have a softmax of images computed along another dim than it says.
+
+    The pass of executorch 1.5.1 leaves a softmax between convolutions channels last, where the kernel computes along
+    the channels. Our chain knows no softmax of such tensors, and asks for rows there.
+
+    Args:
+        program: A partition, with operators of ours or of theirs.
+    """
+    calls = [node for node in program.graph.nodes if node.op == "call_function"]
+    images = [node for node in program.graph.nodes if _is_image(node)]
+    return any("softmax" in _name(node) for node in calls if node in images) and (
+        any(_name(node).endswith(_OF_CHANNELS_LAST) for node in calls)
+        or any(not node.meta["val"].is_contiguous() for node in images)
+    )
+
+
+def _name(node: Node) -> str:
+    return getattr(node.target, "__name__", str(node.target))
+
+
+def _is_image(node: Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.dim() == 4
 
 
 def _int4_of_odd_width(program: ExportedProgram) -> Iterator[Diagnostic]:

@@ -14,6 +14,8 @@ from typing import Any
 from unittest import mock
 
 import torch
+from tests.official.backends import layouts
+from tests.official.backends.delegate_graphs import seen_graphs, transposed
 from tests.official.backends.migrated_worker import MODELS
 from tests.official.backends.models import exported
 from tests.official.backends.other_backends import OTHERS
@@ -49,7 +51,7 @@ def delegated(program: ExportedProgram) -> Header:
 def payloads(program: ExportedProgram) -> list[Any]:
     """Return what backends made of the parts of a program."""
     modules = [module for name, module in program.graph_module.named_children() if name.startswith("lowered_module")]
-    return [(module.processed_bytes, module.named_data) for module in modules]
+    return [(module.processed_bytes, module.named_data, module.external_data) for module in modules]
 
 
 def lower(request: Header) -> Reply:
@@ -89,23 +91,58 @@ def lower_with_books(request: Header) -> Reply:
     kind, name = request["kind"], request["model"]
     if kind == "quantized":
         program, inputs = quantized(name)
+        for node in program.graph.find_nodes(op="placeholder") if request.get("tag") else ():
+            node.meta["custom"] = {"delegate_constant_tag": request["tag"]}
+    elif kind == "layouts":
+        program, inputs = layouts.exported(name)
     elif kind == "small":
         torch.manual_seed(3)
         module, inputs = MODELS[name]()
         program = torch.export.export(module.eval(), inputs)
     else:
         program, inputs = exported(name), ()
-    made = [
-        ours.to_edge_transform_and_lower(program, partitioner=[bridge.OfficialPartitioner(partitioner(), chain=chain)])
-        for chain in (None, "xnnpack")
-    ]
+    made, moved = [], []
+    for chain in (None, "xnnpack"):
+        chosen = [bridge.OfficialPartitioner(partitioner(), chain=chain)]
+        with seen_graphs() as graphs:
+            made.append(ours.to_edge_transform_and_lower(program, partitioner=chosen))
+        moved.append(transposed(graphs))
     before, after = (payloads(one.exported_program()) for one in made)
-    answer = {
-        "delegates": len(before),
-        "same": [one == other for one, other in zip(before, after, strict=True)],
-        "inputs": [one.tolist() for one in inputs],
-    }
-    return answer, [bytes(one.to_executorch().buffer) for one in made]
+    files = [bytes(one.to_executorch().buffer) for one in made]
+    tags = sorted({file for _, _, external in after for file in external})
+    answer: Header = {"delegates": len(before), "same": before == after, "moved": moved, "tags": tags}
+    if kind == "layouts":
+        answer["error"] = [_error(program, inputs, data) for data in files]
+    else:
+        answer["inputs"] = [one.tolist() for one in inputs]
+    return answer, files
+
+
+def run_no_class(request: Header) -> Reply:
+    """Lower a model with the chain of books, and say which of XNNPACK's pass classes were made on the way."""
+    ours, bridge = importlib.import_module("exirkit"), importlib.import_module("exirkit.bridge")
+    base = importlib.import_module("executorch.exir.pass_base").ExportPass
+    module, inputs = MODELS[request["model"]]()
+    ran: list[str] = []
+    original = base.call
+
+    def call(self: Any, graph_module: GraphModule) -> Any:
+        ran.append(type(self).__name__)
+        return original(self, graph_module)
+
+    with mock.patch.object(base, "call", call):
+        chosen = [bridge.OfficialPartitioner(partitioner(), chain="xnnpack")]
+        made = ours.to_edge_transform_and_lower(torch.export.export(module.eval(), inputs), partitioner=chosen)
+    return {"ran": ran, "delegates": len(payloads(made.exported_program()))}, []
+
+
+def _error(program: ExportedProgram, inputs: tuple[torch.Tensor, ...], data: bytes) -> float:
+    """Return by how much the results of a file differ from those of the program on the official runtime, at most."""
+    runtime = importlib.import_module("executorch.runtime").Runtime.get()
+    method = runtime.load_program(data).load_method("forward")
+    want = program.module()(*inputs)
+    pairs = zip(method.execute(list(inputs)), want if isinstance(want, tuple) else (want,), strict=True)
+    return max(float((got.double() - one.double()).abs().max()) for got, one in pairs)
 
 
 def lower_int4(request: Header) -> Reply:
@@ -315,6 +352,7 @@ ANSWERS = {
     "plan": plan,
     "plan_officially": plan_officially,
     "provoke": provoke,
+    "run_no_class": run_no_class,
     "share": share,
     "take_in": take_in,
 }

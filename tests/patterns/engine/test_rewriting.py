@@ -10,6 +10,7 @@ from tests.patterns import rule_files
 from tests.patterns.exported_programs import exported, outputs, targets
 
 from exirkit.ir import ContractError, GraphEditor, copy_program
+from exirkit.ir.inference import Inference
 from exirkit.patterns import RewriteOptions, RewriteReport, RuleEngine, parse_book
 
 ATEN = torch.ops.aten
@@ -49,6 +50,41 @@ def test_chains_collapse_to_nothing() -> None:
     assert targets(editor.program) == ["relu"]
     assert report.applied["merge"] + report.applied["identity"] == len(report.journal) >= 3
     check(editor, before, x)
+
+
+CASTS = """
+- id: casts
+  vars: {x: "f32 [*S]"}
+  match: return aten._to_copy.default(aten._to_copy.default(x, dtype=f64), dtype=f32)
+  replace: return aten._to_copy.default(aten._to_copy.default(x, dtype=f16), dtype=f32)
+  equiv: {rtol: 1.0e-2}
+"""
+
+
+def test_calls_that_are_made_again_have_the_value_of_the_replaced_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(3, 4)
+    inferred: list[str] = []
+    original = Inference.value
+
+    def value(self: Inference, target: Any, *rest: Any) -> Any:
+        inferred.append(str(target))
+        return original(self, target, *rest)
+
+    editor = exported(lambda _, x: (x.permute(1, 0).exp().relu(),), x)
+    monkeypatch.setattr(Inference, "value", value)
+    again = MERGE + (
+        "- {id: again, vars: {x: 'f32 [*S]'}, match: 'return aten.relu.default(aten.exp.default(x))', "
+        "replace: 'return aten.clamp.default(aten.exp.default(x), 0.0)'}"
+    )
+    rewritten(editor, again)
+    (made,) = [node for node in editor.graph.nodes if node.target is ATEN.exp.default]
+    assert tuple(made.meta["val"].shape) == (4, 3)
+    assert inferred == ["aten.clamp.default"]
+    # The same operator on the same tensor, and another dtype.
+    editor = exported(lambda _, x: (x.to(torch.float64).to(torch.float32),), x)
+    rewritten(editor, CASTS)
+    calls = editor.graph.find_nodes(op="call_function", target=ATEN._to_copy.default)
+    assert [node.meta["val"].dtype for node in calls] == [torch.float16, torch.float32]
 
 
 def test_folding_normalisation_into_a_convolution() -> None:

@@ -12,8 +12,8 @@ from tests.patterns.rule_files import book
 from torch.fx import Node
 
 from exirkit import to_edge
-from exirkit.ir import GraphEditor, underlying
-from exirkit.patterns import FailureTrace, RewriteOptions, RuleEngine, backend_books, shipped_books
+from exirkit.ir import GraphEditor, register_quantized_decomposed, underlying
+from exirkit.patterns import FailureTrace, RewriteOptions, RuleEngine, backend_books, parse_book, shipped_books
 from exirkit.patterns.engine.application import RuleApplication
 from exirkit.patterns.engine.program_facts import ProgramFacts
 from exirkit.patterns.matching.predicate_tree import Anchored, PredicateTree, TreeNode
@@ -238,3 +238,27 @@ def test_one_number_for_all_dims_of_a_convolution_is_one_for_each() -> None:
         [1, 1],
         [0, 0],
     ]
+
+
+def test_literals_of_calls_that_others_look_through() -> None:
+    text = """rulebook: 1
+rules:
+- id: copies
+  vars: {x: "f32 [N, C, H, W]", s: float, z: int, m: "one_of contiguous_format, channels_last"}
+  measure: once
+  keep: [q]
+  match: |
+    q = quantized_decomposed.quantize_per_tensor.default(x, s, z, -128, 127, i8)
+    return aten._to_copy.default(q, memory_format=m)
+  replace: return aten.clone.default(q, memory_format=m)
+"""
+    register_quantized_decomposed()
+    quantize = torch.ops.quantized_decomposed.quantize_per_tensor.default
+
+    def copied(_: Any, x: torch.Tensor) -> tuple[torch.Tensor]:
+        y = quantize(x, 0.1, 3, -128, 127, torch.int8)
+        return (torch.ops.aten._to_copy.default(y, memory_format=torch.channels_last),)
+
+    editor = exported(copied, torch.randn(1, 3, 4, 5))
+    # The dtype that the copy does not say, the call behind it says.
+    assert RuleEngine(parse_book(text).require_valid().rules).run(editor).applied == {"copies": 1}

@@ -85,7 +85,7 @@ def test_shipped_propagations_are_found_by_name() -> None:
 def test_the_schema_knows_what_the_model_accepts() -> None:
     schema = json.loads(propagation_schema_text())
     row = schema["$defs"]["TransferRow"]["properties"]
-    assert {"ops", "family", "delegates", "where", "args", "result", "adapt", "call", "cost"} == set(row)
+    assert {"ops", "family", "delegates", "where", "args", "result", "adapt", "call", "cost", "compare"} == set(row)
     assert all("description" in one for one in row.values())
     claim = schema["$defs"]["ClaimRow"]["properties"]
     assert {"ops", "family", "where", "result", "nan", "given"} == set(claim)
