@@ -168,7 +168,7 @@ def _power_of_tensors(calls: EdgeCalls, node: Node) -> Node:
 
 
 def _bits_of_exponent(calls: EdgeCalls, exponent: Any, dtype: torch.dtype) -> int | None:
-    """Return how many bits of an exponent tell what it is where it is positive, or None if they may be many."""
+    """Return how many low bits of an exponent determine it where it is not negative, or None if that may be many."""
     known = calls.known(exponent)
     if known is not None and known.numel():
         # What is cast to a narrower dtype wraps around.
