@@ -10,6 +10,7 @@ import torch
 from torch.fx import Node
 
 from exirkit.ir import GraphEditor, dim_order_from_stride, ops, underlying
+from exirkit.passes.analysis import StoredValues
 from exirkit.passes.contract import Pass
 
 _CHANNELS_LAST = [0, 2, 3, 1]
@@ -71,6 +72,15 @@ class EdgeCalls:
         given = dict(zip((one.name for one in schema), self.node.args, strict=False)) | dict(self.node.kwargs)
         defaults = {one.name: one.default_value for one in schema}
         return [given.get(name, defaults[name]) for name in names]
+
+    def known(self, value: Any) -> torch.Tensor | None:
+        """Return what a tensor contains, if the program stores it and only reads it, or fills it with one number."""
+        if not isinstance(value, Node):
+            return None
+        if value.target is ops.edge.aten.full.default:
+            filled = value.args[1]
+            return torch.tensor([filled]).to(value.meta["val"].dtype) if isinstance(filled, int | float) else None
+        return StoredValues(self._editor.program).tensor(value)
 
     def view(self, tensor: Node, sizes: Sequence[Any]) -> Node:
         """Return a tensor read as one of other sizes, of which one may be -1."""

@@ -15,8 +15,9 @@ aten = ops.edge.aten
 
 _POWER = aten.pow.Tensor_Scalar
 _POWERS_OF_TENSORS = frozenset({aten.pow.Tensor_Tensor, aten.pow.Scalar})
-# Exponents from 64 on leave only bases whose powers do not depend on more than whether the exponent is odd.
+# Bits of exponents that are multiplied out one by one, and those that some dtypes have at most.
 _MOST_BITS = 7
+_BITS = {torch.bool: 1, torch.int8: 7, torch.uint8: 8}
 _REMAINDERS = frozenset({aten.remainder.Tensor, aten.remainder.Scalar})
 _TRUNCATED_REMAINDERS = frozenset({aten.fmod.Tensor, aten.fmod.Scalar})
 _ROUNDINGS = frozenset({aten.floor.default, aten.ceil.default, aten.trunc.default})
@@ -28,8 +29,8 @@ class LegalizeIntegers(CallLegalization):
     The kernels of the official runtime give a remainder the sign of the dividend, and compute powers, sums, truncated
     quotients and remainders, and what is rounded to integers in double precision: of a number beyond 2^53 the last
     digits are lost. Quotients rounded down, products and cumulative sums of integers are exact, up to what wraps
-    around: what an odd base other than 1 and -1 leaves of an exponent of 128 or more is not what it leaves in eager
-    torch. The kernel that adds a number to a tensor rejects one that leads to another dtype than that of the tensor.
+    around, as it does in eager torch. The kernel that adds a number to a tensor rejects one that leads to another dtype
+    than that of the tensor.
 
     Before: `%y = aten.remainder.Scalar(%x_i64, 3)`
     After: `%q = aten.div.Tensor_mode(%x_i64, %three, rounding_mode="floor")`; `%p = aten.mul.Tensor(%q, %three)`;
@@ -146,18 +147,17 @@ def _power_of_tensors(calls: EdgeCalls, node: Node) -> Node:
     """Multiply out a power whose exponent is a tensor, by the bits of the exponent."""
     dtype = node.meta["val"].dtype
     base, exponent = (_of_dtype(calls, one, dtype) for one in node.args[:2])
-    bits = 8 if dtype is torch.uint8 else _MOST_BITS
+    bits = _bits_of_exponent(calls, node.args[1], dtype)
     zero, one = (calls(aten.full.default, [], number, dtype=dtype) for number in (0, 1))
     made, square = one, base
-    for place in range(bits):
+    for place in range(bits or _MOST_BITS):
+        if place:
+            square = calls(aten.mul.Tensor, square, square)
         is_set = calls(aten.ne.Scalar, calls(aten.bitwise_and.Scalar, exponent, 1 << place), 0)
-        if place == _MOST_BITS - 1 and dtype not in (torch.uint8, torch.int8):
-            # All larger exponents have one of the bits that are not examined.
-            is_set = calls(aten.logical_or.default, is_set, calls(aten.ge.Scalar, exponent, 1 << bits))
         factor = calls(aten.where.self, is_set, square, one)
         made = factor if place == 0 else calls(aten.mul.Tensor, made, factor)
-        if place < bits - 1:
-            square = calls(aten.mul.Tensor, square, square)
+    if bits is None:
+        made = calls(aten.mul.Tensor, made, _power_of_great_exponent(calls, base, square, exponent, one, zero))
     if dtype is torch.uint8:
         return made
     # A negative power of an integer is zero, but for 1, and for -1, whose sign is that of the exponent's last bit.
@@ -165,6 +165,58 @@ def _power_of_tensors(calls: EdgeCalls, node: Node) -> Node:
     is_unit = calls(aten.logical_or.default, calls(aten.eq.Scalar, base, 1), calls(aten.eq.Scalar, base, -1))
     inverse = calls(aten.where.self, is_unit, sign, zero)
     return calls(aten.where.self, calls(aten.lt.Scalar, exponent, 0), inverse, made)
+
+
+def _bits_of_exponent(calls: EdgeCalls, exponent: Any, dtype: torch.dtype) -> int | None:
+    """Return how many low bits of an exponent determine it where it is not negative, or None if that may be many."""
+    known = calls.known(exponent)
+    if known is not None and known.numel():
+        # What is cast to a narrower dtype wraps around.
+        bits = max(1, int(known.to(dtype).max()).bit_length())
+        if bits <= _MOST_BITS:
+            return bits
+    found = [_BITS[one] for one in (dtype, exponent.meta["val"].dtype) if one in _BITS]
+    return min(found, default=None)
+
+
+def _power_of_great_exponent(calls: EdgeCalls, base: Node, square: Node, exponent: Node, one: Node, zero: Node) -> Node:
+    """Return the power whose exponent is the given one without its lowest bits.
+
+    The power of an odd base whose exponent is 2^7 leaves 1 when divided by 2^9, and 1 + x to the q is the sum of
+    `binomial(q, i) * x^i`: i factors of 2^9, less what the factorial of i has of twos, are soon out of range.
+
+    Args:
+        calls: Makes the calls.
+        base: The base.
+        square: The base to the highest of the powers that the lowest bits stand for.
+        exponent: The exponent.
+        one: The number 1.
+        zero: The number 0.
+    """
+    width = torch.iinfo(base.meta["val"].dtype).bits
+    count = max(i for i in range(1, width) if (_MOST_BITS + 2) * i - (i - i.bit_count()) < width)
+    x = calls(aten.sub.Tensor, calls(aten.mul.Tensor, square, square), one)
+    quotient = calls(aten.div.Scalar_mode, exponent, 1 << _MOST_BITS, rounding_mode="floor")
+    # From the inside: 1 + q * x * (1 + (q - 1) * x / 2 * (1 + (q - 2) * x / 3 * ...)).
+    made: Node | None = None
+    for i in range(count, 0, -1):
+        left = quotient if i == 1 else calls(aten.add.Scalar, quotient, 1 - i)
+        term = calls(aten.mul.Tensor, left, _divided_by(calls, x, i))
+        made = calls(aten.add.Scalar, term if made is None else calls(aten.mul.Tensor, term, made), 1)
+    # An even base leaves nothing of an exponent that has a higher bit.
+    is_odd = calls(aten.ne.Scalar, calls(aten.bitwise_and.Scalar, base, 1), 0)
+    is_small = calls(aten.lt.Scalar, exponent, 1 << _MOST_BITS)
+    return calls(aten.where.self, calls(aten.logical_or.default, is_odd, is_small), made, zero)
+
+
+def _divided_by(calls: EdgeCalls, x: Node, number: int) -> Node:
+    """Return a multiple of 2^9 divided by a small number, but for its highest bits: in 2-adic integers, up to 2^n."""
+    width = torch.iinfo(x.meta["val"].dtype).bits
+    two = number & -number
+    odd = pow(number // two, -1, 1 << width)
+    if two > 1:
+        x = calls(aten.div.Scalar_mode, x, two, rounding_mode="floor")
+    return x if odd == 1 else calls(aten.mul.Scalar, x, odd - (odd >> (width - 1) << width))
 
 
 def _of_dtype(calls: EdgeCalls, value: Any, dtype: torch.dtype) -> Node:

@@ -295,8 +295,9 @@ class LegalizeSorts(CallLegalization):
         values, indices = _sorted(calls, source, dim, descending, wants_indices=any(one.users for one in results[1]))
         for place, made in ((0, values), (1, indices)):
             for old in results[place]:
-                if made is not None:
-                    editor.replace(old, made)
+                if made is not None and old.users:
+                    # Sorting keeps the layout of what is sorted; what replaces it may write rows.
+                    editor.replace(old, calls.laid_out_as(made, old.meta["val"]))
                 editor.erase(old)
         editor.erase(node)
 

@@ -21,9 +21,10 @@ _OF_ONE = ("aten.neg.default", "aten.abs.default")
 _OPERATORS = (*_POWERS * 3, *_SUMS, *_QUOTIENTS, *_OF_ONE)
 
 # Numbers of bits, and with each of their own bits set.
-_EXPONENTS = (0, 1, 2, 3, 5, 7, 8, 15, 16, 31, 32, 63, 64, 100, 127, -1, -2, -3, -128)
-# Signed powers beyond that are left open: the chain examines no more bits of their exponents.
-_EXPONENTS_OF_BYTES = (*_EXPONENTS, 128, 129, 200, 255)
+_EXPONENTS = (
+    *(0, 1, 2, 3, 5, 7, 8, 15, 16, 31, 32, 63, 64, 100, 127, 128, 129, 200, 255, 32_767, 2**31 - 1, 2**40 + 5),
+    *(-1, -2, -3, -128, -301),
+)
 _FACTORS = (0, 1, 2, 3, 5, 16, 181, 255, 32_767, 46_341, -1, -2, -3, -7)
 # No -1: the least number has no quotient by it.
 _DIVISORS = (2, 3, 5, 7, 16, 100, -2, -3, -7, -100)
@@ -53,12 +54,11 @@ def _arguments(scope: Scope, op: str, operand: Value) -> tuple[Any, ...]:
     dtype = operand.dtype
     if op == "aten.pow.Tensor_Scalar":
         return operand, scope.choices.pick([one for one in _held(dtype, _EXPONENTS) if one >= 0])
-    exponents = _EXPONENTS_OF_BYTES if dtype == torch.uint8 else _EXPONENTS
     if op == "aten.pow.Scalar":
-        return scope.choices.pick(_held(dtype, (2, 3, 7, -1, -2, -3))), _input(scope, dtype, exponents)
+        return scope.choices.pick(_held(dtype, (2, 3, 7, -1, -2, -3))), _input(scope, dtype, _EXPONENTS)
     if op in _OF_ONE:
         return (operand,)
-    others = exponents if op in _POWERS else _DIVISORS if op in _QUOTIENTS else (*_ends(dtype), *_FACTORS)
+    others = _EXPONENTS if op in _POWERS else _DIVISORS if op in _QUOTIENTS else (*_ends(dtype), *_FACTORS)
     return operand, _input(scope, dtype, others)
 
 

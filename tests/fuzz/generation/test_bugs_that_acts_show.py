@@ -24,8 +24,8 @@ _SEVEN_BITS = Mutant(
     doc="The highest bit of an unsigned exponent is not examined.",
     module="passes.legalize.integers",
     function="_power_of_tensors",
-    old="bits = 8 if dtype is torch.uint8 else _MOST_BITS",
-    new="bits = _MOST_BITS",
+    old="range(bits or _MOST_BITS)",
+    new="range(min(bits or _MOST_BITS, _MOST_BITS))",
     program="",
 )
 

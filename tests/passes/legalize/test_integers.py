@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
-from tests.models.case import EXACT
+from tests.models.case import EXACT, Function
 from tests.official.oracle import OfficialRuntime
 from tests.passes.legalize.legalized import assert_runs
 from torch.export import Dim
+
+from exirkit import ExecutorchBackendConfig, to_edge
 
 X = torch.tensor([-7, -3, -1, 0, 1, 2, 7, 2**53 + 1, -(2**62) + 3])
 Y = torch.tensor([3, -2, 5, -4, 3, 7, -7, 3, 7])
@@ -66,6 +70,56 @@ def test_negative_and_great_exponents(official_runtime: OfficialRuntime) -> None
     bases = torch.tensor([0, 1, -1, 2, -6, 2**40])
     exponents = torch.tensor([[-1], [-2], [-7], [128], [129], [2**40], [2**62 + 1]])
     assert_runs(lambda x, e: x**e, [[bases, exponents]], official_runtime, tolerance=EXACT)
+
+
+@pytest.mark.executorch
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.uint8])
+def test_great_exponents_of_odd_bases_wrap_around(dtype: torch.dtype, official_runtime: OfficialRuntime) -> None:
+    limits = torch.iinfo(dtype)
+    places = [1 << place for place in range(torch.iinfo(dtype).bits - 1)]
+    numbers = [*places, *(one + 129 for one in places), *(one - 3 for one in places), limits.max, limits.max - 1]
+    exponents = torch.tensor([one for one in numbers if one <= limits.max]).to(dtype)
+    # All that leave another number when divided by 2^9 look different to what is summed up.
+    bases = [*range(-256, 256), limits.max, limits.max - 4, limits.min + 1, limits.min]
+    x = torch.tensor([one for one in bases if limits.min <= one <= limits.max]).to(dtype)
+
+    def model(x: torch.Tensor, e: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x[:, None] ** e, torch.pow(3, e), x.to(torch.int8) ** e[0]
+
+    assert_runs(model, [[x, exponents]], official_runtime, tolerance=EXACT, levels=(0, 1))
+
+
+@pytest.mark.executorch
+def test_exponents_narrower_than_bases(official_runtime: OfficialRuntime) -> None:
+    x = torch.tensor([3, -3, 6, 2**40 + 1, -1])
+    exponents = [
+        torch.tensor([[False], [True]]),
+        torch.tensor([[0], [-1], [7], [127]], dtype=torch.int8),
+        torch.tensor([[0], [128], [255]], dtype=torch.uint8),
+        torch.tensor([[0], [-129], [128], [20001]], dtype=torch.int16),
+    ]
+    calls = [x, *exponents]
+    assert_runs(lambda x, *them: tuple(x**one for one in them), [calls], official_runtime, tolerance=EXACT)
+
+
+def products(model: Callable[..., object], *x: torch.Tensor) -> int:
+    """Return how many products a lowered program computes."""
+    program = to_edge(torch.export.export(Function(model), x, strict=False))
+    lowered = program.to_executorch(ExecutorchBackendConfig(optimization_level=0))
+    plan = lowered.executorch_program.execution_plan[0]
+    called = [one.instr_args for one in plan.chains[0].instructions]
+    names = [plan.operators[one.op_index].name for one in called if hasattr(one, "op_index")]
+    return names.count("aten::mul")
+
+
+def test_no_more_is_multiplied_than_the_exponent_asks_for() -> None:
+    x = torch.tensor([3, -3, 6])
+    bits = [products(lambda x, e: x**e, x, torch.ones(3).to(one)) for one in (torch.bool, torch.int8, torch.uint8)]
+    assert bits == [0, 12, 14]
+    known = torch.tensor([1, 5, -200])
+    assert products(lambda x: x**known, x) == 4
+    assert products(lambda x: x ** torch.full([3], 3), x) == 2
+    assert products(lambda x, e: x**e, x, x) > 14
 
 
 @pytest.mark.executorch

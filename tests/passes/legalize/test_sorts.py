@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tests.models.case import EXACT
+from tests.models.case import EXACT, Function
 from tests.official.oracle import OfficialRuntime
 from tests.passes.legalize.legalized import assert_runs
 from torch.export import Dim
 
 from exirkit import ExecutorchBackendConfig, to_edge
 from exirkit.patterns import read_target
+from exirkit.runtime_ref import Runtime
 
 NAN = float("nan")
 ODD = torch.tensor([[3.0, NAN, 1, 1, -0.0, 0.0, NAN, torch.inf], [2, 2, 2, NAN, -torch.inf, 1, 3, 3]])
@@ -48,6 +49,21 @@ def test_stable_sort(x: torch.Tensor, dim: int, descending: bool, official_runti
         return values, positions
 
     assert_runs(model, [[x]], official_runtime, tolerance=EXACT)
+
+
+@pytest.mark.executorch
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.int64, torch.uint8, torch.bool])
+@pytest.mark.parametrize("dim", [0, 1, 3])
+def test_what_is_sorted_keeps_its_layout(dtype: torch.dtype, dim: int, official_runtime: OfficialRuntime) -> None:
+    def model(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return *torch.sort(x, dim=dim), torch.sort(-x.int(), dim=dim)[1]
+
+    x = few_values(2, 3, 4, 5, dtype=dtype).to(memory_format=torch.channels_last)
+    assert_runs(model, [[x]], official_runtime, tolerance=EXACT)
+    program = to_edge(torch.export.export(Function(model), (x,), strict=False)).to_executorch()
+    found = Runtime.get().load_program(program.buffer).load_method("forward").execute([x])
+    assert [one.stride() for one in found] == [one.stride() for one in model(x)]
+    assert all(one.is_contiguous(memory_format=torch.channels_last) for one in found)
 
 
 def test_zeros_of_both_signs_keep_their_places() -> None:
