@@ -494,7 +494,7 @@ class _Run:
         return {
             node: away
             for node, away in dirty.items()
-            if away < too_far.get(id(node.target), self.engine.height)
+            if away < too_far.get(id(node.target), away + 1)
             and not node._erased
             and self._root_of(node, away) is not None
         }
