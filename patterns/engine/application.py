@@ -467,7 +467,9 @@ class RuleApplication:
         self._wrap, self.is_edge = dialect_of(calls)
         self._is_functional = not any(map(writes, calls))
         self._mutated = _mutated_inputs(editor)
-        self.composites = FoundComposites(facts, sees_through=self._is_functional)
+        self.composites = FoundComposites(
+            facts, sees_through=self._is_functional, knows_stored=not is_module_program(editor.program)
+        )
 
     def match(self, rule: CompiledRule, node: Node, trace: FailureTrace | None = None) -> State | None:
         """Return how a rule matches at the call behind its first root, or None."""

@@ -113,11 +113,13 @@ class FoundComposites:
     Args:
         facts: What is known of constants.
         sees_through: Whether calls that give back what they were given may stand between parts.
+        knows_stored: Whether the program says which of its inputs are stored tensors; a graph module does not.
     """
 
-    def __init__(self, facts: GraphFacts, *, sees_through: bool) -> None:
+    def __init__(self, facts: GraphFacts, *, sees_through: bool, knows_stored: bool = True) -> None:
         self.facts = facts
         self.sees_through = sees_through
+        self.knows_stored = knows_stored
         self._possible: dict[Node, Mapping[int, Sequence[Composite]]] = {}
         self._read: dict[tuple[Node, int], tuple[CompositeReading, ...]] = {}
         self._forms: dict[tuple[Node, int], tuple[tuple[Values, tuple[Node, ...]], ...]] = {}

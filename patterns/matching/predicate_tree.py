@@ -284,7 +284,7 @@ class PredicateTree:
         if root.path is None and not read and not root.checked and trees[-1] is root:
             return root.rules
         found: set[int] = set()
-        facts = None if composites is None else composites.facts
+        facts = composites.facts if composites is not None and composites.knows_stored else None
         _ask(trees, {(): node}, found, facts)
         for condition, tree in read:
             if tree.ranks <= found:
