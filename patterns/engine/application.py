@@ -40,6 +40,7 @@ from exirkit.ir import (
     is_pure,
     no_new_guards,
     returns_view,
+    same_argument,
     same_value,
     shared_results,
     stride_from_dim_order,
@@ -282,7 +283,9 @@ class GraphBuilder:
         """Return the value of a call that is among what is replaced: sizes that vary are slow to infer."""
         for one in self.origins:
             value = one.meta.get("val")
-            if one.target is target and type(value) is FakeTensor and one.args == args and one.kwargs == kwargs:
+            # Arguments are told apart by type as well: of integers, 1 and 1.0 make results of different dtypes.
+            is_same = one.target is target and same_argument(one.args, args) and same_argument(one.kwargs, dict(kwargs))
+            if is_same and type(value) is FakeTensor:
                 is_own = not returns_view(target) and "unbacked_bindings" not in one.meta
                 return fake_like(self.editor.fake_mode, value) if is_own else INFER
         return INFER

@@ -26,6 +26,8 @@ ELEMENT_RANGES = "ranges.elements"
 GRIDS = "quantize.grids"
 """The analysis that answers `grid(x)` in rules."""
 
+_OF_CHOICES = frozenset({"values", "based_on", "transfer", "materialise"})
+"""Keys of propagations that choose values, which may write an attribute as notes do."""
 _CODES = DocumentCodes("EK290", "EK290")
 
 
@@ -68,7 +70,7 @@ def parse_analysis(text: str, file: str = "<propagation>") -> Analysis:
         return compile_inference(validated(InferenceModel, source.data, source, _CODES.form), source)
     if isinstance(source.data, dict) and "demands" in source.data:
         return compile_demands(validated(DemandModel, source.data, source, _CODES.form), source)
-    if isinstance(source.data, dict) and "write" in source.data and "transfer" not in source.data:
+    if isinstance(source.data, dict) and "write" in source.data and not source.data.keys() & _OF_CHOICES:
         notes = compile_notes(validated(NoteModel, source.data, source, _CODES.form), source)
         notes.uses = _used(notes, notes.model.uses)
         return notes
@@ -87,7 +89,7 @@ def _base(source: YamlSource) -> Propagation | None:
     """Return the propagation that one is based on.
 
     Raises:
-        ModelError: EK291, there is no such propagation, something is wrong with it, or it is based on this one.
+        ModelError: EK291, it is not there, or is based on this one; all that is wrong with it.
     """
     name = source.data.get("based_on") if isinstance(source.data, dict) else None
     if not isinstance(name, str):

@@ -29,7 +29,7 @@ from .compilation import is_covered_kind
 from .declaration import Transfer
 from .fitting import with_tensors
 from .inference import Answers
-from .noting import write_attribute
+from .noting import remove_attribute, write_attribute
 from .problem import Solution, Use
 from .squares import converted
 
@@ -205,16 +205,20 @@ class _Materialiser:
     # Values, as an attribute
 
     def _write(self) -> None:
-        """Give tensors whose value is not the first the attribute that says so."""
+        """Give tensors whose value is not the first the attribute that says so, and take it from others."""
         if self._made.model.write is None:
             return
         key = self._made.model.write.key or self._made.model.write.attribute
         at = [(self._now.get(one, one), self._solution.value_of(one)) for one in self._problem.gives]
         at += [(node, value) for (_, value), node in self._converted.items()]
         for node, value in at:
-            fields = None if value is None or node._erased else self._made.written(value)
+            if value is None or node._erased:
+                continue
+            fields = self._made.written(value)
             if fields is not None:
                 write_attribute(self._editor, node, key, fields)
+            elif key in node.meta:
+                remove_attribute(self._editor, node, key)
 
     # What came out
 

@@ -144,5 +144,19 @@ def write_attribute(editor: GraphEditor, node: Node, key: str, fields: dict[str,
         editor.set_meta(node, ATTRIBUTE_KEYS, (*keys, key))
 
 
+def remove_attribute(editor: GraphEditor, node: Node, key: str) -> None:
+    """Take an attribute from a node.
+
+    Args:
+        editor: Editor of the graph, inside a transaction.
+        node: A call, or an input, that has it.
+        key: Entry of `node.meta`.
+    """
+    editor.remove_meta(node, key)
+    keys = node.meta.get(ATTRIBUTE_KEYS, ())
+    if key in keys:
+        editor.set_meta(node, ATTRIBUTE_KEYS, tuple(one for one in keys if one != key))
+
+
 def _is_call(node: Node) -> bool:
     return node.op == "call_function" and is_covered_kind(node.meta.get("val"))

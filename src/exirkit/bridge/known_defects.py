@@ -56,10 +56,9 @@ def is_laid_out_wrong(program: ExportedProgram) -> bool:
         program: A partition, with operators of ours or of theirs.
     """
     calls = [node for node in program.graph.nodes if node.op == "call_function"]
-    images = [node for node in program.graph.nodes if _is_image(node)]
-    return any("softmax" in _name(node) for node in calls if node in images) and (
+    return any("softmax" in _name(node) and _is_image(node) for node in calls) and (
         any(_name(node).endswith(_OF_CHANNELS_LAST) for node in calls)
-        or any(not node.meta["val"].is_contiguous() for node in images)
+        or any(_is_image(node) and not node.meta["val"].is_contiguous() for node in program.graph.nodes)
     )
 
 

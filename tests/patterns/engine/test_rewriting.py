@@ -87,6 +87,22 @@ def test_calls_that_are_made_again_have_the_value_of_the_replaced_ones(monkeypat
     assert [node.meta["val"].dtype for node in calls] == [torch.float16, torch.float32]
 
 
+def test_a_call_with_a_number_of_another_type_is_another_call() -> None:
+    text = (
+        "- {id: halves, vars: {x: 'i64 [*S]'}, match: 'return aten.mul.Scalar(aten.add.Scalar(x, 1), 2)', replace: "
+        "'return aten._to_copy.default(aten.mul.Scalar(aten.add.Scalar(x, 1.0), 2.0), dtype=i64)'}"
+    )
+    editor = exported(
+        lambda _, x: (ATEN.mul.Scalar(ATEN.add.Scalar(x, 1), 2),),
+        torch.arange(3),
+        keep=(ATEN.mul.Scalar, ATEN.add.Scalar),
+    )
+    rewritten(editor, text)
+    (made,) = editor.graph.find_nodes(op="call_function", target=ATEN.add.Scalar)
+    assert made.args[1] == 1.0
+    assert made.meta["val"].dtype is torch.float32
+
+
 def test_folding_normalisation_into_a_convolution() -> None:
     x = torch.randn(2, 3, 8, 8)
     norm = torch.nn.BatchNorm2d(4)

@@ -62,6 +62,25 @@ def test_tensors_at_other_values_get_the_attribute(tmp_path: Path) -> None:
     assert all(node.meta[ATTRIBUTE_KEYS] == ("ORDER",) for node in program.graph.nodes if node.name in tagged)
 
 
+def test_what_an_earlier_run_wrote_does_not_stay(tmp_path: Path) -> None:
+    path = tmp_path / "tags.yaml"
+    path.write_text(WRITTEN)
+    edge = to_edge(torch.export.export(Sliced().eval(), (torch.randn(1, 3, 6, 7),)))
+    (given,) = [node for node in edge.exported_program().graph.nodes if node.name == "x"]
+    given.meta["ORDER"] = {"last": True, "name": "nhwc"}
+    given.meta[ATTRIBUTE_KEYS] = ("ORDER", "OTHER")
+    program = edge.transform([PropagationPass(path, tries=False)]).exported_program()
+    (given,) = [node for node in program.graph.nodes if node.name == "x"]
+    assert "ORDER" not in given.meta
+    assert given.meta[ATTRIBUTE_KEYS] == ("OTHER",)
+
+
+def test_notes_and_choices_are_told_apart() -> None:
+    text = WRITTEN[: WRITTEN.index("transfer:")]
+    with pytest.raises(ModelError, match="transfer"):
+        parsed(text)
+
+
 def test_without_a_row_for_elements_the_slice_is_row_major(tmp_path: Path) -> None:
     text = WRITTEN[: WRITTEN.index("transfer:")] + "transfer:\n- ops: aten.slice_copy.Tensor\n"
     program = _converted(tmp_path / "tags.yaml", text)
