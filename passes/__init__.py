@@ -164,6 +164,7 @@ from .to_aten.decompose_to_core import WholeGraphNeededError as WholeGraphNeeded
 from .to_aten.decompose_to_core import beyond_core as beyond_core
 from .to_aten.decompose_to_core import expose_operators as expose_operators
 from .to_aten.functionalize import Functionalize as Functionalize
+from .to_aten.result_layouts import StateResultLayouts as StateResultLayouts
 from .to_edge.edge_operators import ConvertToEdgeOperators as ConvertToEdgeOperators
 from .to_edge.edge_operators import LiftConstants as LiftConstants
 from .to_edge.edge_operators import PromoteTypes as PromoteTypes

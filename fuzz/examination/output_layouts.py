@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from exirkit.ir import is_static, pytree
+from exirkit.ir import dim_order_from_stride, is_static, pytree, sample_ints
 
 from .dialect_runs import dialect_runs
 from .examination import Examination, NotRunError
@@ -64,10 +65,10 @@ class ExpectedLayouts:
                 order = order_of(got)
                 if order is None or order == order_of(wanted):
                     continue
-                is_open = (
-                    self._writes_views or not _is_known(wanted) or (self._noted[place] is None and 1 in wanted.shape)
-                )
-                if order == self._noted[place] or (order == tuple(sorted(order)) and is_open):
+                noted = self._noted[place]
+                is_fixed = noted is not None and noted.is_static
+                is_open = self._writes_views or not _is_known(wanted) or (not is_fixed and 1 in wanted.shape)
+                if (noted and noted.allows(order)) or (order == tuple(sorted(order)) and is_open):
                     continue
                 copied = order_of(self._copies()[run][place])
                 if copied is not None and order != copied:
@@ -87,10 +88,27 @@ class ExpectedLayouts:
         return self._as_copies
 
 
-def _noted_order(program: ExportedProgram, name: Any) -> Order | None:
-    """Return the layout that torch.export has noted of a result; None where sizes vary or places are shared."""
-    found = next((node.meta.get("val") for node in program.graph.nodes if node.name == name), None)
-    return order_of(found) if isinstance(found, torch.Tensor) and is_static(found) else None
+@dataclass(frozen=True)
+class _Noted:
+    """Which order torch.export has noted, dims of size one included, and whether the sizes are known."""
+
+    order: Order
+    is_static: bool
+
+    def allows(self, order: Order) -> bool:
+        """Whether dims that are longer than one in a run lie in this order."""
+        return tuple(dim for dim in self.order if dim in order) == order
+
+
+def _noted_order(program: ExportedProgram, name: Any) -> _Noted | None:
+    """Return the layout that torch.export has noted of a result; None where places are shared."""
+    value = next((node.meta.get("val") for node in program.graph.nodes if node.name == name), None)
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return None
+    sizes, steps = sample_ints(value.shape), sample_ints(value.stride())
+    if any(step == 0 and size != 1 for size, step in zip(sizes, steps, strict=True)):
+        return None
+    return _Noted(tuple(dim_order_from_stride(value.stride(), value.shape)), is_static(value))
 
 
 def _writes_view(node: Node) -> bool:
