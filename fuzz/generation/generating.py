@@ -12,7 +12,20 @@ import torch
 from exirkit.fuzz.programs import Contents, Method, Program, Ref, names_in
 from exirkit.ir import Diagnostic, UsageError
 
-from .acts import bounds, chains, comparing, factors, layouts, nearly_equal, numbers, overlapping, sizes, wrapping
+from .acts import (
+    bounds,
+    chains,
+    comparing,
+    factors,
+    layouts,
+    nearly_equal,
+    numbers,
+    overlapping,
+    sizes,
+    ties,
+    windows,
+    wrapping,
+)
 from .choices import Choices, SeededChoices
 from .method.building import Building
 from .method.finishing import outputs_of, runs_of, trimmed_steps, use_remaining
@@ -270,6 +283,8 @@ _SINGLE_ACTS: Mapping[str, Callable[[Scope], None]] = {
     "layer_with_factors": factors.layer_with_factors,
     "overlapping_operands": overlapping.overlapping_operands,
     "wrapping_integers": wrapping.wrapping_integers,
+    "rounded_ties": ties.rounded_ties,
+    "strided_windows": windows.strided_windows,
     "comparisons": comparing.comparisons,
     "bounded_integers": bounds.bounded_integers,
     **REPLACED,

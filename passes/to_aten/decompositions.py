@@ -12,8 +12,8 @@ from torch import Tensor
 
 from exirkit.ir import has_kernel
 
-from .diagonals import diagonal_scatter
 from .expressions import EXPRESSIONS
+from .scatters import diagonal_scatter, select_scatter
 
 _NEAREST = 1
 _BORDER, _REFLECTION = 1, 2
@@ -556,6 +556,7 @@ _BY_OPERATOR: Mapping[Any, Callable[..., Any]] = {
     aten._scaled_dot_product_flash_attention_for_cpu_backward.default: attention_backward,
     aten.empty_permuted.default: empty_permuted,
     aten.diagonal_scatter.default: diagonal_scatter,
+    aten.select_scatter.default: select_scatter,
     aten.sort.stable: stable_sort,
     aten.searchsorted.Tensor: places_among,
     aten.bucketize.Tensor: bucket_of,

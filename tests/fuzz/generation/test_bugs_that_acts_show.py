@@ -11,6 +11,8 @@ from tests.fuzz.generation.test_merged_calls import program_with
 from exirkit.fuzz.compilers import ExirkitCompiler
 from exirkit.fuzz.generation.acts.bounds import bounded_integers
 from exirkit.fuzz.generation.acts.comparing import comparisons
+from exirkit.fuzz.generation.acts.ties import rounded_ties
+from exirkit.fuzz.generation.acts.windows import strided_windows
 from exirkit.fuzz.generation.acts.wrapping import wrapping_integers
 from exirkit.fuzz.generation.method.scope import Scope
 from exirkit.fuzz.mutants import Mutant, applied
@@ -49,6 +51,29 @@ def _other_book(name: str, old: str, new: str) -> Mutant:
 _NEGATED = _other_book("negated", '{x: "i* [~S]", y: "=x [~S]"', '{x: "f*|i* [~S]", y: "=x [~S]"')
 _LIMIT = _other_book("limit", "range(x).hi < n", "range(x).hi <= n")
 
+_TIES = Mutant(
+    id="ties",
+    part="interpreter",
+    culprits=("interpreter",),
+    doc="Zero points are added before values are rounded.",
+    module="runtime_ref.kernels.quantized",
+    function="_quantize",
+    old="torch.round(inverse * values.to(torch.float32)) + zero_point.to(torch.float32)",
+    new="torch.round(inverse * values.to(torch.float32) + zero_point.to(torch.float32))",
+    program="",
+)
+_START = Mutant(
+    id="start",
+    part="interpreter",
+    culprits=("interpreter",),
+    doc="Copies begin at the first element.",
+    module="runtime_ref.kernels.own",
+    function="_as_strided_copy",
+    old="storage_offset or 0",
+    new="0",
+    program="",
+)
+
 
 def test_powers_products_and_quotients_of_all_widths() -> None:
     programs = [program_with(wrapping_integers, seed) for seed in range(150)]
@@ -72,6 +97,8 @@ def test_comparisons_of_given_numbers_are_compared_exactly() -> None:
         (wrapping_integers, _SEVEN_BITS, "legalize-integers", "aten.pow."),
         (comparisons, _NEGATED, "simplify", "aten.gt.Tensor"),
         (bounded_integers, _LIMIT, "simplify", "aten.remainder.Scalar"),
+        (rounded_ties, _TIES, "interpreter", "quantized_decomposed.quantize_per_tensor"),
+        (strided_windows, _START, "interpreter", "aten.as_strided_copy"),
     ],
     ids=lambda one: one.id if isinstance(one, Mutant) else None,
 )

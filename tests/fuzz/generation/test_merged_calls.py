@@ -10,7 +10,17 @@ import pytest
 import torch
 
 from exirkit.fuzz.generation import Policy, SeededChoices
-from exirkit.fuzz.generation.acts import bounds, chains, comparing, factors, nearly_equal, overlapping, wrapping
+from exirkit.fuzz.generation.acts import (
+    bounds,
+    chains,
+    comparing,
+    factors,
+    nearly_equal,
+    overlapping,
+    ties,
+    windows,
+    wrapping,
+)
 from exirkit.fuzz.generation.generating import _of_families, fill_method, finished
 from exirkit.fuzz.generation.method.building import Building
 from exirkit.fuzz.generation.method.scope import Scope
@@ -101,6 +111,8 @@ def test_loops_exchange_what_they_carry() -> None:
         wrapping.wrapping_integers,
         comparing.comparisons,
         bounds.bounded_integers,
+        ties.rounded_ties,
+        windows.strided_windows,
     ],
 )
 def test_they_run(act: Callable[[Scope], None]) -> None:

@@ -11,6 +11,7 @@ from exirkit import to_edge
 from exirkit.fuzz.compilers import ExirkitCompiler, FunctionCompiler, compiler_of, drawn_choices, every_choice
 from exirkit.fuzz.examination import Failure, equivalent
 from exirkit.fuzz.generation import generate
+from exirkit.fuzz.mutants import Mutant, applied
 from exirkit.fuzz.official import missing_reason
 from exirkit.fuzz.oracles import ORACLES, check, oracles_named
 from exirkit.fuzz.programs import parse_program, program_text
@@ -164,3 +165,26 @@ def test_memory_that_the_caller_provides_is_not_a_false_alarm(plans_outputs: boo
     verdict = check(parse_program(MEMORY_OF_THE_CALLER), compiler=compiler)
     assert verdict.is_good, verdict.failures
     assert not verdict.unsupported
+
+
+def test_callers_lay_inputs_as_they_like() -> None:
+    bug = Mutant(
+        id="as-they-lie",
+        part="interpreter",
+        culprits=("interpreter",),
+        doc="An input without a planned place is taken as it lies.",
+        module="runtime_ref.interpreter.interpreter",
+        function="_hand_over",
+        old="if not planned and cell.dense_like_declared(given):",
+        new="if not planned:",
+        program="",
+    )
+    program = parse_program(
+        'program(1)\n\ndef forward(x: "f32[2, 3]"):\n    y = aten.view_copy.default(x, [6])\n'
+        "    z = aten.add.Tensor(y, 3)\n    return z\n\n"
+        'run("forward", x=dyadic(1))\nrun("forward", x=dyadic(2))\n'
+    )
+    compiler = ExirkitCompiler(alloc_graph_input=False)
+    assert check(program, compiler=compiler).is_good
+    with applied(bug):
+        assert not check(program, compiler=compiler).is_good

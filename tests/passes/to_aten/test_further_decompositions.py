@@ -14,8 +14,8 @@ from tests.passes.legalize.legalized import assert_runs
 from torch.export import Dim, export
 
 from exirkit.ir import GraphEditor
-from exirkit.passes.to_aten.diagonals import diagonal_scatter
 from exirkit.passes.to_aten.expressions import EXPRESSIONS
+from exirkit.passes.to_aten.scatters import diagonal_scatter, select_scatter
 from exirkit.program import to_edge
 
 NAN = float("nan")
@@ -38,6 +38,16 @@ NAN = float("nan")
 )
 def test_histogram(x: torch.Tensor, bins: int, low: float, high: float, official_runtime: OfficialRuntime) -> None:
     assert_runs(lambda x: torch.histc(x, bins, low, high), [[x]], official_runtime, tolerance=EXACT)
+
+
+def test_places_that_are_written_keep_the_layout_around_them() -> None:
+    for x in (torch.randn(2, 3, 4), torch.randn(2, 3, 4, 2).to(memory_format=torch.channels_last), torch.arange(3)):
+        for dim in range(-x.dim(), x.dim()):
+            for index in range(-x.shape[dim], x.shape[dim]):
+                new = torch.ones_like(x.select(dim, 0)).contiguous()
+                found = select_scatter(x, new, dim, index)
+                assert torch.equal(found, torch.select_scatter(x, new, dim, index))
+                assert found.stride() == x.stride()
 
 
 @pytest.mark.executorch
