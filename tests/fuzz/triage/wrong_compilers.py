@@ -10,7 +10,7 @@ from tests.fuzz.programs.program_texts import TEXTS
 from torch.fx import Node
 
 from exirkit.emit import method_emitter, values
-from exirkit.fuzz.oracles import memory_plan
+from exirkit.fuzz.oracles.files import memory_plan
 from exirkit.ir import GraphEditor, TensorSpec, ops
 from exirkit.passes import MemoryAlgoResult, Pass, PromoteTypes, SpecAllocResult
 from exirkit.passes.memory import planning_pass
