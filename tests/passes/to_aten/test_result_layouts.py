@@ -25,7 +25,7 @@ KEPT: dict[str, _Function] = {
     "padded": lambda x: functional.pad(x, (1, 1)),
     "cropped": lambda x: functional.pad(x, (-1, -1)),
     "padded by reflection": lambda x: functional.pad(x, (1, 1, 1, 1), mode="reflect"),
-    "padded in a circle": lambda x: functional.pad(x, (1, 1, 1, 1), mode="circular"),
+    "padded by what is opposite": lambda x: functional.pad(x, (1, 1, 1, 1), mode="circular"),
     "enlarged": lambda x: functional.interpolate(x, scale_factor=2),
     "enlarged smoothly": lambda x: functional.interpolate(x, scale_factor=2, mode="bilinear"),
     "pooled": lambda x: functional.avg_pool2d(x, 2),
