@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
+import re
+from functools import cache
 from pathlib import Path
 
 import pydantic
@@ -26,22 +27,25 @@ class Group(pydantic.BaseModel):
     """Patterns of node ids, relative to `tests/`; `*` stands for any characters."""
     keep: list[str] = []
     """Patterns of those among them that `make test` runs."""
+    quick_one_in: int | None = pydantic.Field(default=None, ge=2)
+    """Of those that no pattern keeps, `make test` runs one in so many."""
     one_in: int | None = pydantic.Field(default=None, ge=0)
     """`make test-all` runs one in so many, or none, and what is kept; `EXIRKIT_TESTS=all` runs all of them."""
     reason: str
 
     def contains(self, name: str) -> bool:
         """Return whether a test is left out; `name` is its node id without `tests/`."""
-        return _matches(name, self.tests) and not _matches(name, self.keep)
+        return _matches(name, tuple(self.tests)) and not _matches(name, tuple(self.keep))
 
 
 def mark_slow(items: list[pytest.Item]) -> None:
     """Give the mark `slow` to what the table lists."""
-    groups = [group for group in listed_groups() if group.one_in is None]
-    for item in items:
-        name = item.nodeid.removeprefix("tests/")
-        if any(group.contains(name) for group in groups):
-            item.add_marker("slow")
+    for group in listed_groups():
+        if group.one_in is None:
+            found = [item for item in items if group.contains(item.nodeid.removeprefix("tests/"))]
+            for number, item in enumerate(found):
+                if group.quick_one_in is None or number % group.quick_one_in:
+                    item.add_marker("slow")
 
 
 def take_parts(items: list[pytest.Item]) -> list[pytest.Item]:
@@ -68,9 +72,14 @@ def listed_groups() -> list[Group]:
 def stale_patterns(names: list[str]) -> list[str]:
     """Return the patterns that match none of some node ids without `tests/`."""
     patterns = [one for group in listed_groups() for one in (*group.tests, *group.keep)]
-    return [one for one in patterns if not any(_matches(name, [one]) for name in names)]
+    return [one for one in patterns if not any(_matches(name, (one,)) for name in names)]
 
 
-def _matches(name: str, patterns: list[str]) -> bool:
-    # Brackets are part of node ids; only `*` is special here.
-    return any(fnmatchcase(name, pattern.replace("[", "[[]")) for pattern in patterns)
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return _expression(patterns).fullmatch(name) is not None
+
+
+@cache
+def _expression(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    # Brackets are part of node ids; only `*` is special here. Without patterns, nothing matches.
+    return re.compile("|".join(re.escape(one).replace(r"\*", ".*") for one in patterns) or "(?!)", re.DOTALL)

@@ -86,12 +86,13 @@ def _say(state: State) -> None:
 def _replay(files: Sequence[Path]) -> int:
     from .contract import Bounds, Watch
 
-    watch, broken = Watch(Bounds()), 0
-    for path in files:
-        outcome = watch.load(path.read_bytes(), lambda _name: None)
-        broken += outcome.error is not None
-        text = outcome.name if outcome.error is None else f"{type(outcome.error).__name__}: {outcome.error}"
-        sys.stdout.write(f"{path}: {text}, {watch.nanoseconds / 1e6:.1f} ms\n")
+    broken = 0
+    with Watch(Bounds()) as watch:
+        for path in files:
+            outcome = watch.load(path.read_bytes(), lambda _name: None)
+            broken += outcome.error is not None
+            text = outcome.name if outcome.error is None else f"{type(outcome.error).__name__}: {outcome.error}"
+            sys.stdout.write(f"{path}: {text}, {watch.nanoseconds / 1e6:.1f} ms\n")
     return 1 if broken else 0
 
 

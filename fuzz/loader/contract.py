@@ -136,11 +136,19 @@ class Watch:
         self._bounds = bounds
         self._ticks: int | None = None
         self.nanoseconds = 0
-        signal.signal(signal.SIGPROF, self._tick)
+        self._handler = signal.signal(signal.SIGPROF, self._tick)
         signal.setitimer(signal.ITIMER_PROF, bounds.seconds, bounds.seconds)
         limit_addresses(bounds.address_nbytes)
         forget_peak()
         self._peak_kib = peak_kib()
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop the clock: one that ticks when nothing handles its signal any more, at exit, kills the process."""
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, self._handler)
 
     def load(self, data: bytes, count: Callable[[str], None]) -> Outcome:
         """Load a file as `load` does; too much time or memory breaks the contract like a wrong error does."""

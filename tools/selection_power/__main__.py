@@ -227,7 +227,10 @@ def _batches(tests: list[str], seconds: dict[str, float]) -> Iterable[list[str]]
 def _environment(directory: Path, more: dict[str, str]) -> dict[str, str]:
     tree = (directory / "tree").resolve()
     path = os.pathsep.join([str((directory / "path").resolve()), str(tree / "src"), str(tree)])
-    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **more}
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **more}
+    # As the Makefile: where this is set, every process that a test starts compiles all modules again.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    return environment
 
 
 def _reached(directory: Path, slow: bool) -> tuple[dict[int, set[str]], dict[str, float], set[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from collections import Counter
 from pathlib import Path
 from struct import unpack_from
@@ -118,8 +119,14 @@ def test_too_much_memory_is_not_an_error_of_the_loader(monkeypatch: pytest.Monke
     monkeypatch.setattr("exirkit.fuzz.loader.contract.forget_peak", lambda: None)
     peaks = iter((0, 1 << 20))
     monkeypatch.setattr("exirkit.fuzz.loader.contract.peak_kib", lambda: next(peaks))
-    outcome = Watch(Bounds()).load(FILES["smallest"], lambda _name: None)
+    handler = signal.getsignal(signal.SIGPROF)
+    with Watch(Bounds()) as watch:
+        outcome = watch.load(FILES["smallest"], lambda _name: None)
+        assert signal.getitimer(signal.ITIMER_PROF)[1] > 0
     assert "1024 MiB" in str(outcome.error)
+    # A clock that goes on kills the process at its end.
+    assert signal.getitimer(signal.ITIMER_PROF) == (0, 0)
+    assert signal.getsignal(signal.SIGPROF) == handler
 
 
 def test_ledgers_list_what_is_pending(tmp_path: Path) -> None:
