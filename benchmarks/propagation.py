@@ -28,7 +28,7 @@ from rich.table import Table
 
 from exirkit.passes import PropagationPass
 
-VISION = ("tests.models.vision", "tests.models.vision_blocks")
+VISION = ("tests.models.families.vision", "tests.models.families.vision_blocks")
 LEFT_OUT = ("encoder", "pictures", "conv_norm", "double_conv")
 
 

@@ -83,13 +83,13 @@ from .documents import schema_text as schema_text
 from .documents import validated as validated
 from .first_use import late_names as late_names
 from .garbage_collection import seldom_collected as seldom_collected
-from .graph.editor import INFER as INFER
 from .graph.editor import GraphEditor as GraphEditor
 from .graph.journal import Checkpoint as Checkpoint
 from .graph.journal import EditWatch as EditWatch
 from .graph.journal import Effect as Effect
 from .graph.journal import RawEdit as RawEdit
 from .graph.journal import Transaction as Transaction
+from .graph.node_editor import INFER as INFER
 from .graph.node_order import misordered as misordered
 from .graph.programs import EdgeProgramVerifier as EdgeProgramVerifier
 from .graph.programs import ExecutorchProgramVerifier as ExecutorchProgramVerifier

@@ -157,13 +157,13 @@ from .pipelines.pipeline import to_edge_passes as to_edge_passes
 from .pipelines.pipeline import to_executorch_passes as to_executorch_passes
 from .stage_events import StageEvent as StageEvent
 from .stage_events import watching as watching
+from .to_aten.debug_handles import GenerateDebugHandles as GenerateDebugHandles
 from .to_aten.decompose_to_core import DecomposeToCore as DecomposeToCore
-from .to_aten.decompose_to_core import DecomposeWholeGraph as DecomposeWholeGraph
-from .to_aten.decompose_to_core import GenerateDebugHandles as GenerateDebugHandles
-from .to_aten.decompose_to_core import WholeGraphNeededError as WholeGraphNeededError
 from .to_aten.decompose_to_core import beyond_core as beyond_core
 from .to_aten.decompose_to_core import expose_operators as expose_operators
 from .to_aten.functionalize import Functionalize as Functionalize
+from .to_aten.operator_recorder import WholeGraphNeededError as WholeGraphNeededError
+from .to_aten.whole_graph import DecomposeWholeGraph as DecomposeWholeGraph
 from .to_edge.edge_operators import ConvertToEdgeOperators as ConvertToEdgeOperators
 from .to_edge.edge_operators import LiftConstants as LiftConstants
 from .to_edge.edge_operators import PromoteTypes as PromoteTypes

@@ -20,11 +20,11 @@ from .runtime import Program as Program
 from .runtime import Runtime as Runtime
 from .runtime import UnknownMethodError as UnknownMethodError
 from .runtime import Verification as Verification
+from .sanitizer.effects import Effect as Effect
 from .sanitizer.lifetimes import LifetimeKind as LifetimeKind
 from .sanitizer.lifetimes import PlannedLifetime as PlannedLifetime
 from .sanitizer.lifetimes import effects_of_program as effects_of_program
 from .sanitizer.lifetimes import lifetimes_of_program as lifetimes_of_program
-from .sanitizer.memory import Effect as Effect
 from .tracing import InstructionTime as InstructionTime
 from .tracing import TracedRun as TracedRun
 from .tracing import Tracer as Tracer

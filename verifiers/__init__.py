@@ -21,11 +21,11 @@ from .kernels import TensorFacts as TensorFacts
 from .kernels import broken_conditions as broken_conditions
 from .kernels import check_kernel_names as check_kernel_names
 from .kernels import check_kernels as check_kernels
-from .kernels import check_out_arguments as check_out_arguments
 from .kernels import facts_of_call as facts_of_call
 from .kernels import read_condition as read_condition
 from .memory_plan import check_memory_plan as check_memory_plan
-from .memory_plan import check_method_memory as check_method_memory
+from .method_memory import check_method_memory as check_method_memory
+from .out_arguments import check_out_arguments as check_out_arguments
 from .program_check import check_form as check_form
 from .program_check import check_program as check_program
 from .quantization import check_quantization as check_quantization

@@ -16,7 +16,7 @@ from .dialects import (
     check_edge_program,
     check_executorch_program,
 )
-from .kernels import check_out_arguments
+from .out_arguments import check_out_arguments
 from .recorded_values import check_metadata
 from .signature import check_debug_handles, check_signature, check_symbols
 from .structure import check_calls, check_control_flow, check_structure

@@ -16,7 +16,7 @@ Need: TypeAlias = Literal[
 
 
 class Oracle(ABC):
-    """Checks one property of a program. Each module of this folder has one; a new module is a new oracle.
+    """Checks one property of a program. Each module in the folders here has one; a new module is a new oracle.
 
     Attributes:
         name: Kebab-case; results and options name the oracle so.

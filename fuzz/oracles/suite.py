@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Iterable, Mapping
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from types import MappingProxyType
 
 from exirkit.fuzz.compilers import Compiler, ExirkitCompiler
@@ -18,10 +18,10 @@ from .oracle import Oracle
 
 
 def _all_oracles(package: str) -> dict[str, Oracle]:
-    """Return the oracle of each module of this folder by its name, from cheap to expensive."""
-    for module in iter_modules(import_module(package).__path__):
-        if module.name not in ("oracle", "suite"):
-            import_module(f"{package}.{module.name}")
+    """Return the oracle of each module in a folder of this one by its name, from cheap to expensive."""
+    for module in walk_packages(import_module(package).__path__, f"{package}."):
+        if module.name != __name__:
+            import_module(module.name)
     return {one.name: one() for one in sorted(Oracle.__subclasses__(), key=lambda one: one.cost)}
 
 

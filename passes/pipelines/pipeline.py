@@ -36,7 +36,7 @@ from exirkit.ir import (
 from exirkit.passes.contract import Pass, PassRegistry, PassReport, ReportingPass
 from exirkit.passes.optimize.clean_up import ApplyRules
 from exirkit.passes.stage_events import Moment, StageEvent, current_watch, next_run
-from exirkit.passes.to_aten.decompose_to_core import WholeGraphNeededError
+from exirkit.passes.to_aten.operator_recorder import WholeGraphNeededError
 from exirkit.passes.to_executorch.symbolic_shapes import is_assertion
 from exirkit.passes.user_passes.base import ExportedProgramPassBase, ExportedProgramPassResult
 from exirkit.passes.user_passes.running import run_user_pass

@@ -32,7 +32,7 @@ from exirkit.ir import (
 )
 from exirkit.passes.contract import Pass
 
-from .decompose_to_core import WholeGraphNeededError, functional_variant
+from .operator_recorder import WholeGraphNeededError, functional_variant
 
 
 class InlineGradRegions(Pass):

@@ -27,7 +27,8 @@ from exirkit.ir import (
     operators_with,
 )
 from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape, shapes_of
-from exirkit.patterns.checking.trials.rule_trials import RAISED, TrialFacts, is_undefined
+from exirkit.patterns.checking.trials.rule_trials import RAISED, is_undefined
+from exirkit.patterns.checking.trials.trial_facts import TrialFacts
 from exirkit.patterns.matching.compiled_rule import CompiledCase, CompiledRule
 from exirkit.patterns.operators.defined import TensorBuilder
 from exirkit.patterns.syntax.constant_names import FACTS

@@ -15,7 +15,7 @@ from exirkit.patterns.operators.control_flow import Body, ControlFlow
 from exirkit.patterns.syntax.expressions import ExpressionError
 
 if TYPE_CHECKING:
-    from exirkit.patterns.engine.application import GraphBuilder
+    from exirkit.patterns.engine.graph_builder import GraphBuilder
 
 
 def make_run(builder: GraphBuilder, op: ControlFlow, args: Sequence[Any]) -> Node:

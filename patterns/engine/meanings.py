@@ -9,7 +9,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from exirkit.ir import ATTRIBUTE_KEYS, GraphEditor, copy_program, underlying
-from exirkit.patterns.engine.application import GraphBuilder, dialect_of
+from exirkit.patterns.engine.graph_builder import GraphBuilder, dialect_of
 from exirkit.patterns.operators.arguments import canonical_arguments, default_of
 from exirkit.patterns.operators.in_place import calls_by_target
 from exirkit.patterns.syntax.attributes import RESULT, Attribute, of_kind

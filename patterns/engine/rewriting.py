@@ -29,7 +29,8 @@ from exirkit.ir import (
 from exirkit.patterns.engine.application import Applied, RejectedError, RuleApplication, is_wanted
 from exirkit.patterns.engine.report import Application, Rejection, RewriteHistory, RewriteReport, RuleStatistics
 from exirkit.patterns.matching.compiled_rule import CompiledRule
-from exirkit.patterns.matching.predicate_tree import Anchored, PredicateTree, TreeNode
+from exirkit.patterns.matching.pattern_questions import Anchored
+from exirkit.patterns.matching.predicate_tree import PredicateTree, TreeNode
 from exirkit.patterns.matching.state import State
 from exirkit.patterns.operators.in_place import calls_by_target, make_functional, writes
 from exirkit.patterns.operators.targets import Target

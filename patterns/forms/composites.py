@@ -190,7 +190,8 @@ class CompositeReading:
 @cache
 def _index() -> tuple[tuple[Composite, ...], PredicateTree]:
     """Return all definitions, and the tree that states which of them can match at a call."""
-    from exirkit.patterns.matching.predicate_tree import Anchored, PredicateTree
+    from exirkit.patterns.matching.pattern_questions import Anchored
+    from exirkit.patterns.matching.predicate_tree import PredicateTree
 
     ordered = tuple(one for ones in composites().values() for one in ones)
     return ordered, PredicateTree([Anchored(one.met, one.root, one.forms or {}) for one in ordered])

@@ -9,16 +9,8 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from exirkit.ir import (
-    ControlFlowCall,
-    Diagnostic,
-    GraphEditor,
-    control_flow_call,
-    locate,
-    results_of_graph,
-    underlying,
-)
-from exirkit.patterns.engine.application import GraphBuilder, dialect_of
+from exirkit.ir import ControlFlowCall, Diagnostic, GraphEditor, control_flow_call, locate, results_of_graph, underlying
+from exirkit.patterns.engine.graph_builder import GraphBuilder, dialect_of
 from exirkit.patterns.functions.ranges import Range, hull, widest
 from exirkit.patterns.operators.arguments import normalized_arguments
 from exirkit.patterns.operators.in_place import calls_by_target

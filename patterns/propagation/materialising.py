@@ -20,7 +20,7 @@ from exirkit.ir import (
     split_arguments,
     underlying,
 )
-from exirkit.patterns.engine.application import GraphBuilder, dialect_of
+from exirkit.patterns.engine.graph_builder import GraphBuilder, dialect_of
 from exirkit.patterns.operators.in_place import calls_by_target
 from exirkit.patterns.syntax.constant_names import FACTS
 from exirkit.patterns.syntax.expressions import ExpressionError

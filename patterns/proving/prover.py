@@ -16,7 +16,8 @@ import z3
 
 from exirkit.ir import operators_with
 from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape, shapes_of
-from exirkit.patterns.checking.trials.rule_trials import TrialFacts, least_values, open_arguments
+from exirkit.patterns.checking.trials.open_arguments import least_values, open_arguments
+from exirkit.patterns.checking.trials.trial_facts import TrialFacts
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.proving import (
     distances,

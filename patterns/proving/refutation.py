@@ -12,7 +12,8 @@ import torch
 import z3
 
 from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, shapes_of
-from exirkit.patterns.checking.trials.rule_trials import RAISED, RuleTrials, Trial, TrialFacts, shown
+from exirkit.patterns.checking.trials.rule_trials import RAISED, RuleTrials, Trial, shown
+from exirkit.patterns.checking.trials.trial_facts import TrialFacts
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.operators.defined import TensorBuilder
 from exirkit.patterns.proving.elements import Scalar, float_of

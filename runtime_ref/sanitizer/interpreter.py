@@ -9,37 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from exirkit.emit import (
-    ExecutionPlan,
-    KernelCall,
-    PteFile,
-    Tensor,
-)
+from exirkit.emit import ExecutionPlan, KernelCall, PteFile, Tensor
 from exirkit.ir import TensorShapeDynamism
 from exirkit.runtime_ref.checks.calls import PlanFacts, tensors_in
 from exirkit.runtime_ref.interpreter.interpreter import Interpreter, Step
 from exirkit.runtime_ref.interpreter.values import StepFailure, TensorCell
 from exirkit.runtime_ref.limits import Limits
 
+from .allocations import Allocation, has_contents, map_allocations
+from .effects import COPY_ROW, VIEW, Effect, effects_of
 from .findings import bad_read, bad_write, changed_guard, displaced_view, label_of, stray_write
 from .lifetimes import Conflicts, Liveness, bits
-from .memory import (
-    COPY_ROW,
-    VIEW,
-    Allocation,
-    Effect,
-    Neighbour,
-    Owner,
-    Pointer,
-    ShadowMemory,
-    Site,
-    effects_of,
-    has_contents,
-    map_allocations,
-    neighbours_of,
-    overwritten,
-    pointer_of,
-)
+from .memory import Neighbour, Owner, Pointer, ShadowMemory, Site, neighbours_of, overwritten, pointer_of
 
 
 @dataclass

@@ -21,7 +21,8 @@ from exirkit.runtime_ref.checks.program import check_program
 from exirkit.runtime_ref.kernels.registry import default_registry
 from exirkit.runtime_ref.limits import Limits
 
-from .memory import VIEW, Allocation, AllocationMap, Effect, effects_of, has_contents, map_allocations
+from .allocations import Allocation, AllocationMap, has_contents, map_allocations
+from .effects import VIEW, Effect, effects_of
 
 
 class Liveness:

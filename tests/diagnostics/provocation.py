@@ -41,7 +41,7 @@ def rendered(code: str, scratch: Path) -> str:
     assert text is not None, f"{PROVOCATIONS[code].__name__} does not provoke {code}"
     text = text.replace(str(scratch), "SCRATCH").replace(str(ROOT), ".")
     # Where the function that provokes something stands in its file is of no interest.
-    text = re.sub(r"(tests/diagnostics/provocations/\w+\.py):\d+", r"\1:LINE", text)
+    text = re.sub(r"(tests/diagnostics/provocations/[\w/]+\.py):\d+", r"\1:LINE", text)
     text = re.sub(r"\b0x[0-9a-f]{6,}\b", "0x...", text)
     return re.sub(r"<eval_with_key>\.\d+", "<eval_with_key>", text) + "\n"
 

@@ -1,7 +1,7 @@
 """One rendered diagnostic per code, provoked, and compared with `snapshots/`, which has one file per room.
 
 After a deliberate change: `UPDATE_SNAPSHOTS=1 pytest tests/diagnostics` (in one process); read the difference before
-committing it. A new code needs a function in the module of its room under `provocations/`.
+committing it. A new code needs a function in a module of its room under `provocations/`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ ROOMS = {
     "8": "fuzz",
 }
 
-for _module in sorted((HERE / "provocations").glob("*.py")):
-    import_module(f"tests.diagnostics.provocations.{_module.stem}")
+for _module in sorted((HERE / "provocations").rglob("*.py")):
+    import_module(".".join(("tests.diagnostics", *_module.relative_to(HERE).with_suffix("").parts)))
 
 CODES = [
     pytest.param(code, marks=pytest.mark.executorch) if code in NEEDING_EXECUTORCH else code

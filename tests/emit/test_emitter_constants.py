@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch._subclasses import FakeTensorMode
 
-from exirkit.emit.emitter import _frames as frames
+from exirkit.emit.method_emitter import _frames as frames
 from exirkit.emit.values import ConstantPool, contents, is_all_zero
 from exirkit.ir import ModelError
 

@@ -13,7 +13,8 @@ from torch.fx.node import map_arg
 
 from exirkit.fuzz.generation import Policy, generate
 from exirkit.fuzz.programs import build
-from exirkit.ir import fake_mode_of, infer_static_value, infer_value, inference
+from exirkit.ir import fake_mode_of, infer_static_value, infer_value
+from exirkit.ir.inference import meta_kernels
 from exirkit.ir.tensor_spec import empty_meta_tensor
 from exirkit.ir.torch_internals import make_fake_tensor
 
@@ -187,8 +188,8 @@ def test_pointwise_results_that_are_too_large_to_compute(op: Any) -> None:
 
 
 def test_one_element_tells_the_dtype_of_large_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inference, "_MOST_COMPUTED", 0)
-    kept = inference._as_one_element
+    monkeypatch.setattr(meta_kernels, "_MOST_COMPUTED", 0)
+    kept = meta_kernels._as_one_element
     asked: Counter[bool] = Counter()
 
     def counted(*given: Any) -> Any:
@@ -196,7 +197,7 @@ def test_one_element_tells_the_dtype_of_large_results(monkeypatch: pytest.Monkey
         asked[found is not None] += 1
         return found
 
-    monkeypatch.setattr(inference, "_as_one_element", counted)
+    monkeypatch.setattr(meta_kernels, "_as_one_element", counted)
     for seed in range(60):
         for program in build(generate(seed, Policy(most_calls=20))).values():
             mode = fake_mode_of(program.graph_module)

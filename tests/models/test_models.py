@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests.models import control_forms, sized_by_data
 from tests.models.agreement import assert_agree
 from tests.models.case import DEEP, EXACT, Built, ModelCase, Value
-from tests.models.control_programs import MODELS
+from tests.models.control_flow import forms, sized_by_data
+from tests.models.control_flow.programs import MODELS
 from tests.models.zoo import CASES
 from tests.official.oracle import OfficialRuntime
 from tests.thoroughness import some_of
@@ -39,7 +39,7 @@ from exirkit.visualization import MappedValue, memory_map_of_manager
 
 Answers = dict[str, list[list[Value]]]
 
-for _models in (sized_by_data, control_forms):
+for _models in (sized_by_data, forms):
     assert _models.model, "imported for the models that they register"
 
 ALL = [*CASES.values(), *(ModelCase(name, build, EXACT, frozenset({"control"})) for name, build in MODELS.items())]

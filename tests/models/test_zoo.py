@@ -25,7 +25,7 @@ def test_names_are_unique_and_there_are_many() -> None:
 
 def test_every_family_file_is_in_the_zoo() -> None:
     here = Path(__file__).parent
-    with_family = {path for path in here.glob("*.py") if "\nfamily = Family(" in path.read_text()}
+    with_family = {path for path in here.rglob("*.py") if "\nfamily = Family(" in path.read_text()}
     assert with_family == {Path(str(module.__file__)) for module in FAMILIES}
     for path in with_family:
         text = path.read_text()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tests.models import basic, beyond, control, dtypes, dynamic, odd, odd_indexing, sequence, stateful, text, vision
-from tests.models import vision_blocks as blocks
 from tests.models.case import ModelCase
+from tests.models.control_flow import family as control
+from tests.models.families import basic, beyond, dtypes, dynamic, odd, odd_indexing, sequence, stateful, text, vision
+from tests.models.families import vision_blocks as blocks
 
 FAMILIES = (
     basic, vision, blocks, text, sequence, stateful, dynamic, dtypes, odd, odd_indexing, control, beyond,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.diagnostics.provocations.propagations import LAYOUT, MEMORY
+from tests.diagnostics.provocations.patterns.propagations import LAYOUT, MEMORY
 from torch import nn
 from torch.export import Dim, ExportedProgram, export
 

@@ -19,7 +19,8 @@ from tests.runtime_ref.byte_marking import Marker, is_right
 from exirkit.emit import AllocationDetails, Buffer, ExtraTensorInfo, Program, PteFile, lay_out
 from exirkit.ir import Diagnostic, ModelError
 from exirkit.runtime_ref import Method, Runtime
-from exirkit.runtime_ref.sanitizer.memory import Allocation, Owner, ShadowMemory
+from exirkit.runtime_ref.sanitizer.allocations import Allocation
+from exirkit.runtime_ref.sanitizer.memory import Owner, ShadowMemory
 
 
 def sanitized(

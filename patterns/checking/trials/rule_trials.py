@@ -2,59 +2,35 @@
 
 from __future__ import annotations
 
-import ast
-import math
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
-from exirkit.ir import FakeTensor, operators_with
+from exirkit.ir import operators_with
 from exirkit.patterns.checking.numeric_agreement import disagreement
-from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape, shapes_of, terms_on_way
-from exirkit.patterns.checking.trials.attributes import (
-    attribute_of,
-    shown_attributes,
-    with_carried,
-    with_drawn_attributes,
-)
+from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape, shapes_of
+from exirkit.patterns.checking.trials.attributes import shown_attributes, with_carried, with_drawn_attributes
 from exirkit.patterns.checking.trials.grids import asked_for, equal_fields, with_grids
+from exirkit.patterns.checking.trials.guard_repairs import repairs_of
+from exirkit.patterns.checking.trials.open_arguments import chosen_values, least_values, open_arguments, shown_values
 from exirkit.patterns.checking.trials.stored_limits import with_limit
-from exirkit.patterns.functions.grids import Grid, listed_elements
-from exirkit.patterns.functions.ranges import Range, range_of_elements, widest
-from exirkit.patterns.functions.words import tensor_facts
+from exirkit.patterns.checking.trials.trial_facts import TrialFacts
 from exirkit.patterns.matching.compiled_rule import CompiledRule
-from exirkit.patterns.operators.arguments import default_of
 from exirkit.patterns.operators.defined import TensorBuilder
-from exirkit.patterns.operators.table import name_of, traits_of
-from exirkit.patterns.propagation.domains import GRIDS, RANGES
-from exirkit.patterns.syntax.attributes import Attribute
+from exirkit.patterns.operators.table import traits_of
 from exirkit.patterns.syntax.chains import chains_of, shown_chains
 from exirkit.patterns.syntax.constant_names import FACTS
 from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError, truth
-from exirkit.patterns.syntax.terms import (
-    Anything,
-    Call,
-    EveryUser,
-    Literal,
-    OperatorCall,
-    Pattern,
-    Symbol,
-    Variable,
-    children,
-    walk,
-)
+from exirkit.patterns.syntax.terms import EveryUser
 from exirkit.patterns.syntax.value_roots import root_name
 from exirkit.patterns.types.conditions import condition
-from exirkit.patterns.types.literals import Literal as LiteralValue
-from exirkit.patterns.types.literals import Reference
-from exirkit.patterns.types.quantized import LimitVariable, ZeroPointVariable
 from exirkit.patterns.types.sampling import Sample, Sampler, SamplingError
-from exirkit.patterns.types.scalars import ChoiceVariable, FloatVariable, IntVariable, OperatorVariable, ScalarVariable
+from exirkit.patterns.types.scalars import OperatorVariable
 from exirkit.patterns.types.tensors import TensorVariable
 
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
@@ -112,238 +88,11 @@ class PositiveReport:
         return self.reasons().partition("; ")[0].partition(" times ")[2]
 
 
-# Values made to satisfy guards that no size decides: `all_eq(c, 0)`, `s == t`, `low == -inf`
-
-
-Repair = Callable[[dict[str, Any]], None]
-"""Changes a sample so that one condition holds."""
-
-_LIMITED = (ZeroPointVariable, LimitVariable)
-_NUMBERS = (IntVariable, FloatVariable, ScalarVariable, *_LIMITED)
-
-
-def repairs_of(guards: Iterable[str], variables: Mapping[str, Any]) -> dict[int, list[Repair]]:
-    """Return what makes guards hold, by their numbers.
-
-    Args:
-        guards: Texts of conditions.
-        variables: Types.
-    """
-    found: dict[int, list[Repair]] = {}
-    for index, text in enumerate(guards):
-        try:
-            tree = ast.parse(text.strip(), mode="eval").body
-        except SyntaxError:
-            continue
-        made = [repair for one in _conjuncts(tree) if (repair := _repair(one, variables)) is not None]
-        if made:
-            found[index] = made
-    return found
-
-
-def _conjuncts(tree: ast.expr) -> list[ast.expr]:
-    if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And):
-        return [one for part in tree.values for one in _conjuncts(part)]
-    return [tree]
-
-
-def _repair(tree: ast.expr, variables: Mapping[str, Any]) -> Repair | None:
-    match tree:
-        case ast.Call(func=ast.Name(id="all_eq"), args=[ast.Name(id=name), value], keywords=[]):
-            number = _number(value)
-            if isinstance(variables.get(name), TensorVariable) and number is not None:
-                return _filling(name, number)
-        case ast.Compare(left=ast.Name(id=name), ops=[ast.Eq()], comparators=[ast.Name(id=other)]):
-            return _equal(name, other, variables)
-        case ast.Compare(
-            left=ast.Name(id=name),
-            ops=[ast.Eq()],
-            comparators=[ast.BinOp(ast.Name(id=other), ast.Add() | ast.Sub() as op, ast.Constant(value=int() as step))],
-        ) if isinstance(variables.get(name), _LIMITED):
-            return _shifting(name, other, step if isinstance(op, ast.Add) else -step, variables[name])
-        case ast.Compare(left=ast.Name(id=name), ops=[ast.Eq()], comparators=[value]):
-            number = _number(value)
-            if number is not None and _may_be(variables.get(name), number):
-                return _setting(name, number)
-    return None
-
-
-def _equal(name: str, other: str, variables: Mapping[str, Any]) -> Repair | None:
-    """Return what makes two numbers one, by changing the one whose type allows it."""
-    for changed, kept in ((name, other), (other, name)):
-        variable = variables.get(changed)
-        if isinstance(variable, ChoiceVariable) and Reference(kept) in variable.choices:
-            return _copying(changed, kept)
-    one, two = variables.get(name), variables.get(other)
-    is_same = str(one) == str(two) or (type(one) is type(two) and isinstance(one, _LIMITED))
-    limited = one if isinstance(one, _LIMITED) else None
-    return _copying(name, other, limited) if isinstance(one, _NUMBERS) and is_same else None
-
-
-def _may_be(variable: Any, number: float) -> bool:
-    if isinstance(variable, ChoiceVariable):
-        return any(isinstance(one, LiteralValue) and one.value == number for one in variable.choices)
-    return isinstance(variable, _NUMBERS)
-
-
-def _number(tree: ast.expr) -> float | int | bool | None:
-    match tree:
-        case ast.Constant(value=bool() | int() | float() as value):
-            return value
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            number = _number(operand)
-            return None if number is None else -number
-        case ast.Name(id="inf"):
-            return math.inf
-    return None
-
-
-def _filling(name: str, number: float) -> Repair:
-    def fill(values: dict[str, Any]) -> None:
-        old = values.get(name)
-        if not isinstance(old, torch.Tensor):
-            return
-        filled = torch.full_like(old, number)
-        # Both zeros are zero, and rules have to get both right.
-        values[name] = filled.copysign(old) if number == 0 and old.is_floating_point() else filled
-
-    return fill
-
-
-def _setting(name: str, number: float) -> Repair:
-    def put(values: dict[str, Any]) -> None:
-        old = values.get(name)
-        if isinstance(old, float) and not isinstance(number, bool):
-            values[name] = float(number)
-        elif isinstance(old, int) and type(number) is type(old):
-            values[name] = number
-
-    return put
-
-
-def _shifting(name: str, other: str, step: int, variable: ZeroPointVariable | LimitVariable) -> Repair:
-    def shift(values: dict[str, Any]) -> None:
-        old = values.get(other)
-        if type(old) is int and variable.decide(old + step, values) is True:
-            values[name] = old + step
-
-    return shift
-
-
-def _copying(name: str, other: str, variable: ZeroPointVariable | LimitVariable | None = None) -> Repair:
-    def copy(values: dict[str, Any]) -> None:
-        if variable is not None and variable.decide(values.get(other), values) is False:
-            # A zero point of other integers.
-            return
-        if values.get(other) is not None and values.get(name) is not None:
-            values[name] = values[other]
-
-    return copy
-
-
-# Arguments that a pattern leaves open: `_`, and what `...` stands for. Trials have to give them every value
-
-
-_INDIFFERENT = frozenset({"device", "generator", "layout", "memory_format", "non_blocking", "pin_memory"})
-_LIMITS = {"quant_min": (-128, -127, 0), "quant_max": (127, 100)}
-_TEXTS = {"rounding_mode": (None, "floor", "trunc"), "approximate": ("none", "tanh"), "reduction": (1, 2)}
-
-
-@dataclass(frozen=True)
-class OpenArgument:
-    """One argument that may be anything.
-
-    Attributes:
-        call: Identity of the call, as in `Shape.opened`.
-        op: Name of the operator.
-        name: Name of the argument.
-        choices: Values that trials give it, its default among them.
-        is_required: It has no default.
-    """
-
-    call: int
-    op: str
-    name: str
-    choices: tuple[Any, ...]
-    is_required: bool
-
-    @property
-    def key(self) -> tuple[int, str]:
-        """Key in `Shape.opened`."""
-        return self.call, self.name
-
-
-def open_arguments(pattern: Pattern) -> tuple[OpenArgument, ...]:
-    """Return the arguments that a pattern leaves open and that trials can give values."""
-    calls: dict[int, Call] = {}
-    for root in pattern.roots:
-        calls.update({id(term): term for term in walk(root) if isinstance(term, Call)})
-    return tuple(one for call in calls.values() for one in _of_call(call))
-
-
-def chosen_values(arguments: tuple[OpenArgument, ...], rng: random.Random) -> dict[tuple[int, str], Any]:
-    """Return a value for each open argument; one of three is left at its default."""
-    return {one.key: rng.choice(one.choices) for one in arguments if one.is_required or rng.random() < 0.67}
-
-
-def least_values(arguments: tuple[OpenArgument, ...]) -> dict[tuple[int, str], Any]:
-    """Return values for those open arguments only that cannot be left out."""
-    return {one.key: one.choices[0] for one in arguments if one.is_required}
-
-
-def shown_values(arguments: tuple[OpenArgument, ...], opened: dict[tuple[int, str], Any]) -> dict[str, str]:
-    """Return the values of open arguments as text, by argument and operator."""
-    return {f"{one.name} of {one.op}": str(opened[one.key]) for one in arguments if one.key in opened}
-
-
-def _of_call(call: Call) -> Iterator[OpenArgument]:
-    for argument in call.op._schema.arguments:
-        is_open = isinstance(call.arguments.get(argument.name, Anything()), Anything)
-        if not is_open or argument.name in _INDIFFERENT:
-            continue
-        # Programs say the dtype of what they create, and a result of another dtype never replaces it.
-        if argument.name == "dtype" and call.op in operators_with("creates"):
-            continue
-        has_default = argument.has_default_value()
-        choices = _choices(argument.name, str(argument.type), default_of(argument) if has_default else None)
-        if choices:
-            yield OpenArgument(id(call), name_of(call.op), argument.name, choices, not has_default)
-
-
-def _choices(name: str, kind: str, default: Any) -> tuple[Any, ...]:
-    """Return values for an argument of a type; none for tensors, and for what changes no value."""
-    optional = kind.startswith("Optional[")
-    kind = kind.removeprefix("Optional[").removesuffix("]") if optional else kind
-    if name in _LIMITS or name in _TEXTS:
-        return (*_LIMITS.get(name, ()), *_TEXTS.get(name, ()))
-    if kind == "bool":
-        made: tuple[Any, ...] = (False, True)
-    elif kind in ("number", "Scalar", "float"):
-        made = (2, -1, 0.5) if kind != "float" else (2.0, -1.0, 0.5)
-    elif kind in ("int", "SymInt"):
-        # Dtypes are integers to schemas, and nothing else that may be missing is of this kind.
-        made = (torch.float32, torch.int32, torch.float64) if name == "dtype" else (0, 1, 2, -1)
-    elif kind in ("ScalarType",):
-        made = (torch.float32, torch.int32, torch.float64)
-    elif kind in ("List[int", "List[SymInt") or kind.startswith(("List[int]", "List[SymInt]")):
-        length = len(default) if isinstance(default, list | tuple) else 1
-        made = tuple([number] * length for number in (0, 1, 2)) if length else ()
-    else:
-        return ()
-    return (default, *(one for one in made if one != default)) if optional or default is not None else made
-
-
-# Tensors without elements, which some operators take without a result of any use
-
-
 def is_undefined(rule: CompiledRule, values: Iterable[Any]) -> bool:
     """Whether a value has no elements, and the rule has operators whose results are of no use then."""
     if not any(isinstance(value, torch.Tensor) and 0 in value.shape for value in values):
         return False
     return any(op in operators_with("undefined_for_empty") for op in rule.operators)
-
-
-# Operands in odd layouts: a kernel of torch that cannot take them, or misreads them, says nothing about a rule
 
 
 def is_about_layouts(rule: CompiledRule) -> bool:
@@ -359,147 +108,6 @@ def row_by_row(names: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the same values with all tensors row by row; None if they are so already."""
     dense = {name: value.contiguous() if isinstance(value, torch.Tensor) else value for name, value in names.items()}
     return dense if any(dense[name] is not value for name, value in names.items()) else None
-
-
-# What guards may ask where there is no program: a graph of which everything is as the pattern says
-
-
-class TrialFacts:
-    """Answers of a graph that was built for one rule: everything about it is as the pattern says."""
-
-    def __init__(
-        self, rule: CompiledRule, values: Mapping[str, Any], shape: Shape, options: Mapping[str, Any] | None = None
-    ) -> None:
-        self.rule = rule
-        self.values = values
-        self.shape = shape
-        self.options = dict(options or {})
-
-    def _names_of(self, x: Any) -> Iterator[str]:
-        return (name for name, value in self.values.items() if value is x)
-
-    def is_constant(self, x: Any) -> bool:
-        """Whether a type says that it is constant."""
-        return self.is_kind(x, "const")
-
-    def value(self, x: Any) -> torch.Tensor | None:
-        """Return the tensor itself."""
-        return x if isinstance(x, torch.Tensor) else None
-
-    def users(self, x: Any) -> int:
-        """Return how often the pattern uses a value: as often as a graph of it alone."""
-        for name in self._names_of(x):
-            if name in self.rule.pattern.named:
-                return max(1, _uses(self.rule, name, self.shape))
-        return 1
-
-    def is_kind(self, x: Any, kind: str) -> bool:
-        """Whether the types of variables say so."""
-        for name in self._names_of(x):
-            variable = self.rule.variables.get(name)
-            qualifiers = getattr(variable, "qualifiers", ())
-            if kind in qualifiers or (kind in ("const", "stored") and {"const", "param", "buffer"} & set(qualifiers)):
-                return True
-        return kind in ("pure", "output") and any(name in self.rule.pattern.named for name in self._names_of(x))
-
-    def attribute_of(self, name: str, attribute: Attribute) -> dict[str, Any] | None:
-        """Return the fields of an attribute of a named call, or None if it has none."""
-        return attribute_of(self.rule, self.shape, self.values, name, attribute)
-
-    def operator_name(self, x: Any) -> str:
-        """Return the operator of a named term."""
-        for name in self._names_of(x):
-            op = getattr(self.rule.pattern.named.get(name), "op", None)
-            if op is not None:
-                return name_of(op)
-        return ""
-
-    def call_behind(self, x: Any) -> tuple[str, Mapping[str, Any]]:
-        """Return the operator of a named term, and what the pattern gives it."""
-        for name in self._names_of(x):
-            term = self.rule.pattern.named.get(name)
-            if isinstance(term, Call):
-                return name_of(term.op), {key: self._given(one) for key, one in term.arguments.items()}
-        return "", {}
-
-    def _given(self, term: Any) -> Any:
-        if isinstance(term, Variable | Symbol):
-            return self.values.get(term.name)
-        return term.value if isinstance(term, Literal) else None
-
-    def distance(self, a: Any, b: Any) -> int | None:
-        """Return how many calls of the pattern are on the shortest way from one value to another."""
-        names = set(self._names_of(a))
-        named = self.rule.pattern.named
-        goals = {id(named[name]) for name in names if name in named}
-        ways = [self._way(named[name], names, goals) for name in self._names_of(b) if name in named]
-        return min((one for one in ways if one is not None), default=None)
-
-    def _way(self, term: Any, names: set[str], goals: set[int]) -> int | None:
-        if id(term) in goals or (isinstance(term, Variable) and term.name in names):
-            return 0
-        ways = [self._way(child, names, goals) for child in children(term)]
-        shortest = min((one for one in ways if one is not None), default=None)
-        return None if shortest is None else shortest + isinstance(term, Call | OperatorCall)
-
-    def is_written_between(self, a: Any, b: Any) -> bool:
-        """Return False: patterns are functional."""
-        return False
-
-    def range_of(self, size: Any) -> tuple[Any, Any]:
-        """Return the size itself."""
-        return size, size
-
-    def value_range(self, x: Any) -> Range:
-        """Return the range of a tensor, or a wider one: a graph knows the least one or less."""
-        if not isinstance(x, torch.Tensor) or x.is_meta or isinstance(x, FakeTensor):
-            return widest(tensor_facts(x).dtype)
-        found = range_of_elements(x)
-        return RANGES.weaker(found, x, random.Random(f"{self.rule.id}:{found}"))
-
-    def grid(self, x: Any) -> Any:
-        """Return the grid that a tensor was drawn on; now and then none, as a graph may not know it.
-
-        Raises:
-            TypeError: It was drawn on none.
-        """
-        found = GRIDS.of_tensor(x) if isinstance(x, torch.Tensor) else None
-        if not isinstance(found, Grid):
-            raise TypeError("no grid is known of the tensor")
-        return found
-
-    def elements(self, x: Any) -> list[Any]:
-        """Return the elements of a tensor that is known while the program is lowered.
-
-        Raises:
-            TypeError: Its type does not say that it is.
-        """
-        return listed_elements(x if self.is_constant(x) else None)
-
-    def target_has(self, capability: str) -> bool:
-        """Assume that the target can do it."""
-        return True
-
-    def option(self, name: str) -> Any:
-        """Return an option of the trial."""
-        return self.options.get(name)
-
-    def is_legal(self, operator: str) -> bool:
-        """Assume that it is."""
-        return True
-
-    def rules_behind(self, x: Any) -> tuple[str, ...]:
-        """Return nothing: no rule made the values of a trial."""
-        return ()
-
-
-def _uses(rule: CompiledRule, name: str, shape: Shape) -> int:
-    """Return how many calls use a named term, on one way through the pattern."""
-    term = rule.pattern.named[name]
-    return sum(any(child is term for child in below) for _, below in terms_on_way(rule.pattern, shape))
-
-
-# Trying a rule: pattern and replacement on the same values, made from the types of its variables
 
 
 # Operators written in Python raise whatever they like for arguments that they do not take.

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from tests.models.control_programs import MODELS
+from tests.models.control_flow.programs import MODELS
 
 import exirkit
 from exirkit import ExecutorchProgramManager

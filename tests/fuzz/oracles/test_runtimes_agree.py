@@ -11,7 +11,8 @@ import yaml
 from exirkit.fuzz.campaigns.standard import policy_of
 from exirkit.fuzz.generation import Policy, generate, shipped_policies
 from exirkit.fuzz.official import missing_reason
-from exirkit.fuzz.oracles import ExirkitCompiler, Verdict, check, runtimes_agree
+from exirkit.fuzz.oracles import ExirkitCompiler, Verdict, check
+from exirkit.fuzz.oracles.official import runtimes_agree
 from exirkit.fuzz.programs import Program, parse_program
 from exirkit.runtime_ref import OperatorRegistry, Runtime
 

@@ -182,7 +182,7 @@ def test_another_way_is_blamed_for_what_it_alone_meets() -> None:
     seed = next(seed for seed in range(9) if "aten.unsqueeze_." in str(varied(build(program)["forward"], seed).graph))
     compiler = ExirkitCompiler(variation=seed)
     one = _mutant(
-        "passes.to_aten.decompose_to_core",
+        "passes.to_aten.whole_graph",
         "DecomposeWholeGraph.call",
         "table.update(beyond_core())",
         "table.update(beyond_core(None))",

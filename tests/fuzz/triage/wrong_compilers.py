@@ -9,8 +9,8 @@ import torch
 from tests.fuzz.programs.program_texts import TEXTS
 from torch.fx import Node
 
-from exirkit.emit import emitter, values
-from exirkit.fuzz.oracles import memory_plan
+from exirkit.emit import method_emitter, values
+from exirkit.fuzz.oracles.files import memory_plan
 from exirkit.ir import GraphEditor, TensorSpec, ops
 from exirkit.passes import MemoryAlgoResult, Pass, PromoteTypes, SpecAllocResult
 from exirkit.passes.memory import planning_pass
@@ -104,7 +104,7 @@ def break_in_the_emitter(patch: Patch) -> None:
             return [(first, other), (second, one), *rest]
         return found
 
-    patch.setattr(emitter, "call_values", wrong)
+    patch.setattr(method_emitter, "call_values", wrong)
 
 
 def break_blindness(patch: Patch) -> None:

@@ -10,8 +10,8 @@ from tests.passes.programs import core, exported, outputs
 from torch import nn
 
 from exirkit.fuzz.programs import build, parse_program
-from exirkit.passes.to_aten.decompose_to_core import DecomposeWholeGraph
 from exirkit.passes.to_aten.own_results import with_own_results
+from exirkit.passes.to_aten.whole_graph import DecomposeWholeGraph
 
 
 class Exchange(nn.Module):

@@ -16,7 +16,8 @@ from exirkit.ir import GraphEditor, register_quantized_decomposed, underlying
 from exirkit.patterns import FailureTrace, RewriteOptions, RuleEngine, backend_books, parse_book, shipped_books
 from exirkit.patterns.engine.application import RuleApplication
 from exirkit.patterns.engine.program_facts import ProgramFacts
-from exirkit.patterns.matching.predicate_tree import Anchored, PredicateTree, TreeNode
+from exirkit.patterns.matching.pattern_questions import Anchored
+from exirkit.patterns.matching.predicate_tree import PredicateTree, TreeNode
 from exirkit.patterns.operators.arguments import argument_of, canonical_arguments
 
 

@@ -1,0 +1,1 @@
+"""Oracles of the chain: what its passes say and leave behind, dialect by dialect."""

@@ -1,0 +1,1 @@
+"""Oracles of the program file: its memory plan, and its bytes."""

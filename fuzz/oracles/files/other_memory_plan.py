@@ -1,0 +1,37 @@
+"""Another memory plan for the same program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from exirkit.fuzz.examination import LAYOUTS, Examination, Failure, difference, failure_of_error, replanned, run_file
+from exirkit.fuzz.oracles.oracle import Oracle
+from exirkit.ir import DiagnosticError
+
+
+class OtherMemoryPlan(Oracle):
+    """The results do not depend on where values lie."""
+
+    name = "other-memory-plan"
+    title = "another memory plan gives the same results"
+    cost = 90
+    needs = ("own plan", "results")
+    suspects = ("earlier oracles", "allocation", "planner")
+    former_name = "O9"
+
+    def check(self, examination: Examination) -> Iterator[Failure]:
+        """Yield what differs between two plans."""
+        layout = sorted(LAYOUTS)[examination.seed % len(LAYOUTS)]
+        try:
+            data = replanned(examination, layout)
+            for method in examination.methods:
+                calls, buffers = examination.inputs[method], examination.buffers_of(method)
+                others = run_file(data, method, calls, buffers, is_sanitized=False)
+                for index, (one, other) in enumerate(zip(examination.results[method], others, strict=True)):
+                    found = difference(list(other.outputs), list(one.outputs))
+                    found = found or difference(list(other.state.values()), list(one.state.values()))
+                    if found is not None:
+                        message = f"{method}, run {index + 1}: with plan {layout}: {found[1]}"
+                        yield Failure(self.name, f"layout {found[0]}", message, "planner", details={"layout": layout})
+        except DiagnosticError as error:
+            yield failure_of_error(error, self.name, "planner")

@@ -1,0 +1,1 @@
+"""Metamorphic oracles: another program that must compute the same."""

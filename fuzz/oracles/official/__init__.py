@@ -1,0 +1,1 @@
+"""Oracles that ask the official exporter and runtime."""
