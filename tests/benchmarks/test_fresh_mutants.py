@@ -16,16 +16,25 @@ from exirkit.fuzz.programs import parse_program, program_text
 from exirkit.ir import InternalError, UsageError
 
 MUTANTS = read_mutants()
+THIRD = read_mutants(LIST.with_name("mutants_third_set.yaml"))
 HISTORIC = read_mutants(LIST.with_name("historic_bugs.yaml"))
 
 
-def test_the_list_has_fifty_bugs_of_all_parts() -> None:
-    names = [one.id for one in MUTANTS]
+@pytest.mark.parametrize("listed", [MUTANTS, THIRD], ids=["second", "third"])
+def test_a_list_has_fifty_bugs_of_all_parts(listed: tuple[Mutant, ...]) -> None:
+    names = [one.id for one in listed]
     assert len(set(names)) == len(names) == 50
-    assert set(names).isdisjoint(one.id for one in shipped_mutants())
-    counted = Counter("pass" if one.part == "rules" else one.part for one in MUTANTS)
+    others = (one for each in (shipped_mutants(), MUTANTS, THIRD, HISTORIC) if each is not listed for one in each)
+    assert set(names).isdisjoint(one.id for one in others)
+    counted = Counter("pass" if one.part == "rules" else one.part for one in listed)
     assert counted == {"pass": 25, "planner": 8, "emitter": 7, "interpreter": 6, "verifier": 4}
-    assert all("Source, " in one.doc for one in MUTANTS)
+    assert all("Source, " in one.doc for one in listed)
+
+
+def test_no_two_lists_plant_the_same_change() -> None:
+    every = (*shipped_mutants(), *MUTANTS, *THIRD, *HISTORIC)
+    changed = Counter((one.module, one.function, one.old, one.new) for one in every)
+    assert [change for change, count in changed.items() if count > 1] == []
 
 
 def test_the_historic_list_names_thirty_threads() -> None:
@@ -38,7 +47,7 @@ def test_the_historic_list_names_thirty_threads() -> None:
 
 
 def test_each_text_is_there_once_and_each_program_can_be_read() -> None:
-    for one in (*MUTANTS, *HISTORIC):
+    for one in (*MUTANTS, *THIRD, *HISTORIC):
         mutated_code(one)
         program = parse_program(one.program)
         assert parse_program(program_text(program)) == program
@@ -47,7 +56,7 @@ def test_each_text_is_there_once_and_each_program_can_be_read() -> None:
         mutated_code(gone)
 
 
-@pytest.mark.parametrize("one", [*MUTANTS, *HISTORIC], ids=lambda one: one.id)
+@pytest.mark.parametrize("one", [*MUTANTS, *THIRD, *HISTORIC], ids=lambda one: one.id)
 def test_each_bug_shows_in_its_program(one: Mutant) -> None:
     times, is_changed = changes(one, parse_program(one.program))
     assert times > 0
