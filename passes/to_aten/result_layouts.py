@@ -24,7 +24,10 @@ from exirkit.ir import (
 from exirkit.passes.contract import Pass
 
 _ROW_MAJOR, _CHANNELS_LAST = (0, 1, 2, 3), (0, 2, 3, 1)
-_FORMATS = {_ROW_MAJOR: torch.contiguous_format, _CHANNELS_LAST: torch.channels_last}
+_FORMATS: dict[tuple[int, ...], torch.memory_format] = {
+    _ROW_MAJOR: torch.contiguous_format,
+    _CHANNELS_LAST: torch.channels_last,
+}
 _COPY = torch.ops.aten._to_copy.default
 # They show the argument, or make a copy, whose layout they are told.
 _TOLD = (torch.ops.aten.contiguous, torch.ops.aten.to)

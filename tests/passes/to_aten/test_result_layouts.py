@@ -80,7 +80,7 @@ def _exported(functions: dict[str, _Function], x: torch.Tensor, dynamic: Any = N
 
 
 def _orders(program: ExportedProgram) -> list[list[int]]:
-    values = [one.meta["val"] for one in program.graph.output_node().args[0]]  # type: ignore[union-attr]
+    values = [one.meta["val"] for one in program.graph.output_node().args[0]]
     return [dim_order_from_stride(one.stride(), one.shape) for one in values]
 
 
@@ -154,6 +154,8 @@ def test_buffers_keep_the_layout_they_have() -> None:
         def __init__(self) -> None:
             super().__init__()
             self.register_buffer("held", torch.zeros(2, 4, 8, 6))
+
+        held: torch.Tensor
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             gated = functional.glu(torch.cat([x, x], 1), 1)
