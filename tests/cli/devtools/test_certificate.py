@@ -63,6 +63,7 @@ def test_a_certificate_says_what_made_a_file_and_is_checked(invoke: Invoke, tmp_
     assert codes(first_rule(digest="0" * 20)) == {"EK783"}
     assert codes(first_rule(status="refuted")) == set(), "more has become known of the same text"
     assert codes(first_rule(status="untried"), "--require", "tried") == {"EK784"}
+    assert codes(first_rule(status="tried"), "--require", "tried") == set(), "at least tried"
     assert codes(lambda it: it.update(more=1)) == {"EK781"}
     # Of a rule with another text, nothing here says whether the certificate is right.
     path.write_text(json.dumps(stated | {"rules": [stated["rules"][0] | {"hash": "0" * 20, "status": "untried"}]}))
