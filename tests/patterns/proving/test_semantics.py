@@ -147,7 +147,7 @@ POINTWISE: list[tuple[Any, ...]] = [
     ("aten.logical_not.default", (SPECIAL,)),
     ("aten.logical_and.default", (SPECIAL, SPECIAL.flip(0))),
     ("aten._to_copy.default", (values(5, dtype=torch.int32),)),
-    ("aten.pow.Tensor_Scalar", (SPECIAL, 2)),
+    *(("aten.pow.Tensor_Scalar", (SPECIAL, exponent)) for exponent in (1, 2, 3, -1)),
     ("aten.square.default", (SPECIAL,)),
     ("aten.masked_fill.Scalar", (SPECIAL, SPECIAL > 0, 2.0)),
     ("aten.rsub.Scalar", (SPECIAL, 2.0)),
