@@ -14,7 +14,7 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
 from exirkit.ir import GraphEditor, copy_program, same_value
-from exirkit.passes import WholeGraphNeededError, beyond_core, decomposition_passes, run_passes
+from exirkit.passes import StateResultLayouts, WholeGraphNeededError, beyond_core, decomposition_passes, run_passes
 
 # What torch's re-tracing drops and a local decomposition leaves: views of everything, which later passes remove.
 _IDENTITIES = {torch.ops.aten.alias.default, torch.ops.aten.detach.default}
@@ -22,7 +22,9 @@ _IDENTITIES = {torch.ops.aten.alias.default, torch.ops.aten.detach.default}
 
 def decomposed(program: ExportedProgram) -> ExportedProgram:
     copied = copy_program(program)
-    run_passes(GraphEditor(copied), decomposition_passes())
+    # torch states no layouts of results before it decomposes.
+    passes = [one for one in decomposition_passes() if one.name != StateResultLayouts.name]
+    run_passes(GraphEditor(copied), passes)
     return copied
 
 
