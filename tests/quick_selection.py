@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
+from zlib import crc32
 
 import pydantic
 import pytest
@@ -28,24 +29,28 @@ class Group(pydantic.BaseModel):
     keep: list[str] = []
     """Patterns of those among them that `make test` runs."""
     quick_one_in: int | None = pydantic.Field(default=None, ge=2)
-    """Of those that no pattern keeps, `make test` runs one in so many."""
+    """Of those that no pattern keeps, `make test` runs one in so many; which, their names decide."""
     one_in: int | None = pydantic.Field(default=None, ge=0)
     """`make test-all` runs one in so many, or none, and what is kept; `EXIRKIT_TESTS=all` runs all of them."""
     reason: str
 
     def contains(self, name: str) -> bool:
-        """Return whether a test is left out; `name` is its node id without `tests/`."""
+        """Return whether the group has a test, and does not keep it; `name` is its node id without `tests/`."""
         return _matches(name, tuple(self.tests)) and not _matches(name, tuple(self.keep))
+
+    def leaves_out(self, name: str) -> bool:
+        """Return whether `make test` leaves a test out."""
+        is_drawn = self.quick_one_in is not None and crc32(name.encode()) % self.quick_one_in == 0
+        return self.one_in is None and self.contains(name) and not is_drawn
 
 
 def mark_slow(items: list[pytest.Item]) -> None:
     """Give the mark `slow` to what the table lists."""
-    for group in listed_groups():
-        if group.one_in is None:
-            found = [item for item in items if group.contains(item.nodeid.removeprefix("tests/"))]
-            for number, item in enumerate(found):
-                if group.quick_one_in is None or number % group.quick_one_in:
-                    item.add_marker("slow")
+    groups = listed_groups()
+    for item in items:
+        name = item.nodeid.removeprefix("tests/")
+        if any(group.leaves_out(name) for group in groups):
+            item.add_marker("slow")
 
 
 def take_parts(items: list[pytest.Item]) -> list[pytest.Item]:
@@ -73,6 +78,14 @@ def stale_patterns(names: list[str]) -> list[str]:
     """Return the patterns that match none of some node ids without `tests/`."""
     patterns = [one for group in listed_groups() for one in (*group.tests, *group.keep)]
     return [one for one in patterns if not any(_matches(name, (one,)) for name in names)]
+
+
+def families_without_a_quick_test(names: list[str]) -> list[str]:
+    """Return the patterns of groups with `quick_one_in` of which no test is drawn or kept."""
+    groups = listed_groups()
+    quick = [name for name in names if not any(group.leaves_out(name) for group in groups)]
+    patterns = [one for group in groups if group.quick_one_in is not None for one in group.tests]
+    return [one for one in patterns if not any(_matches(name, (one,)) for name in quick)]
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:

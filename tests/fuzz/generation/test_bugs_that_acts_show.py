@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from benchmarks.mutants.fresh_mutants import read_mutants
 from tests.fuzz.generation.test_merged_calls import program_with
 
 from exirkit.fuzz.compilers import ExirkitCompiler
@@ -16,6 +17,7 @@ from exirkit.fuzz.generation.acts.windows import strided_windows
 from exirkit.fuzz.generation.acts.wrapping import wrapping_integers
 from exirkit.fuzz.generation.method.scope import Scope
 from exirkit.fuzz.mutants import Mutant, applied
+from exirkit.fuzz.mutants.model import named
 from exirkit.fuzz.oracles import check
 from exirkit.fuzz.triage import find_culprit
 
@@ -51,28 +53,9 @@ def _other_book(name: str, old: str, new: str) -> Mutant:
 _NEGATED = _other_book("negated", '{x: "i* [~S]", y: "=x [~S]"', '{x: "f*|i* [~S]", y: "=x [~S]"')
 _LIMIT = _other_book("limit", "range(x).hi < n", "range(x).hi <= n")
 
-_TIES = Mutant(
-    id="ties",
-    part="interpreter",
-    culprits=("interpreter",),
-    doc="Zero points are added before values are rounded.",
-    module="runtime_ref.kernels.quantized",
-    function="_quantize",
-    old="torch.round(inverse * values.to(torch.float32)) + zero_point.to(torch.float32)",
-    new="torch.round(inverse * values.to(torch.float32) + zero_point.to(torch.float32))",
-    program="",
-)
-_START = Mutant(
-    id="start",
-    part="interpreter",
-    culprits=("interpreter",),
-    doc="Copies begin at the first element.",
-    module="runtime_ref.kernels.own",
-    function="_as_strided_copy",
-    old="storage_offset or 0",
-    new="0",
-    program="",
-)
+_KNOWN = read_mutants()
+_TIES = named("zero-point-before-rounding", _KNOWN)
+_START = named("strided-copy-from-the-start", _KNOWN)
 
 
 def test_powers_products_and_quotients_of_all_widths() -> None:

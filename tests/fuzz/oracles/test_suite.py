@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from benchmarks.mutants.fresh_mutants import read_mutants
 from tests.fuzz.programs.program_texts import TEXTS
 from torch.export import ExportedProgram
 
@@ -11,7 +12,8 @@ from exirkit import to_edge
 from exirkit.fuzz.compilers import ExirkitCompiler, FunctionCompiler, compiler_of, drawn_choices, every_choice
 from exirkit.fuzz.examination import Failure, equivalent
 from exirkit.fuzz.generation import generate
-from exirkit.fuzz.mutants import Mutant, applied
+from exirkit.fuzz.mutants import applied
+from exirkit.fuzz.mutants.model import named
 from exirkit.fuzz.official import missing_reason
 from exirkit.fuzz.oracles import ORACLES, check, oracles_named
 from exirkit.fuzz.programs import parse_program, program_text
@@ -168,17 +170,7 @@ def test_memory_that_the_caller_provides_is_not_a_false_alarm(plans_outputs: boo
 
 
 def test_callers_lay_inputs_as_they_like() -> None:
-    bug = Mutant(
-        id="as-they-lie",
-        part="interpreter",
-        culprits=("interpreter",),
-        doc="An input without a planned place is taken as it lies.",
-        module="runtime_ref.interpreter.interpreter",
-        function="_hand_over",
-        old="if not planned and cell.dense_like_declared(given):",
-        new="if not planned:",
-        program="",
-    )
+    bug = named("strided-inputs-taken-as-they-are", read_mutants())
     program = parse_program(
         'program(1)\n\ndef forward(x: "f32[2, 3]"):\n    y = aten.view_copy.default(x, [6])\n'
         "    z = aten.add.Tensor(y, 3)\n    return z\n\n"
