@@ -9,7 +9,7 @@ from itertools import accumulate
 
 import torch
 
-from exirkit.fuzz.programs import Contents, Method, Program, Ref, names_in
+from exirkit.fuzz.programs import Contents, Method, Program, Ref, Run, names_in
 from exirkit.ir import Diagnostic, UsageError
 
 from .acts import (
@@ -21,6 +21,7 @@ from .acts import (
     nearly_equal,
     numbers,
     overlapping,
+    samples,
     sizes,
     ties,
     windows,
@@ -83,6 +84,9 @@ def generate_with_facts(choices: Choices, policy: Policy) -> tuple[Program, dict
     """Return the program that some choices make, and what is known of each of its values."""
     _require_choices(policy)
     building = Building(choices, draw_plan(choices, policy))
+    if building.requests("operator_samples"):
+        method, runs = samples.sampled_method(building)
+        return finished(building, runs, [method]), {}
     count = 2 if building.requests("several_methods") else 1
     scopes: dict[str, Scope] = {}
     methods: list[Method] = []
@@ -90,7 +94,7 @@ def generate_with_facts(choices: Choices, policy: Policy) -> tuple[Program, dict
         scope = scopes[name] = Scope(building)
         methods.append(fill_method(scope, name, is_first=number == 0))
     facts = {value.name: value.fact for scope in scopes.values() for value in scope.values}
-    return finished(building, scopes, methods), facts
+    return finished(building, runs_of(building, scopes), methods), facts
 
 
 def require_programs(policy: Policy) -> None:
@@ -109,7 +113,7 @@ def _require_choices(policy: Policy) -> None:
         raise _wrong("it has no dtypes, or `least_calls` is more than `most_calls`")
 
 
-def finished(building: Building, scopes: dict[str, Scope], methods: Sequence[Method]) -> Program:
+def finished(building: Building, runs: tuple[Run, ...], methods: Sequence[Method]) -> Program:
     """Return the program that methods and what they share make."""
     used = {name for method in methods for name in _names_of(method)}
     kept = tuple(stored for stored in building.stored if stored.name in used or stored.name in building.written)
@@ -119,7 +123,7 @@ def finished(building: Building, scopes: dict[str, Scope], methods: Sequence[Met
         tuple(building.symbols),
         kept,
         tuple(methods),
-        runs_of(building, scopes),
+        runs,
         frozenset(name for name in building.inexact if name in names),
         frozenset(name for name in building.undecided if name in names),
     )

@@ -31,7 +31,7 @@ from exirkit.fuzz.programs import Program
 from exirkit.ir import DiagnosticError, TensorSpec
 from exirkit.passes import ApplyRules
 from exirkit.patterns import bisect_rewrites
-from exirkit.verifiers import check_form, check_metadata
+from exirkit.verifiers import check_form, check_metadata, check_quantization
 
 from .overwritten import first_overwritten
 
@@ -117,7 +117,7 @@ def _verifier(examination: Examination, failure: Failure) -> Culprit | None:
     """Ask the checks about the programs before the first pass: what they say against these, they say wrongly."""
     codes = set(re.findall(r"\bEK\d+", failure.symptom))
     for method, program in examination.exported.items():
-        found = [one for one in check_form(program) if one.code in codes]
+        found = [one for one in (*check_form(program), *check_quantization(program)) if one.code in codes]
         if found:
             evidence = f"rejects what torch.export has made: {found[0].headline()}"
             return Culprit("verifier", method=method, evidence=evidence)

@@ -489,7 +489,11 @@ def kth_value(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
 
 def median_of_all(x: Tensor) -> Any:
     """`aten.median`: the middle element, the lower one of two; not a number if one element is not."""
-    return median_along(x.reshape(-1), 0)[0]
+    if isinstance(x.numel(), int) and x.numel() == 0:
+        least = float("nan") if x.is_floating_point() else torch.iinfo(x.dtype).min
+        return torch.full((), least, dtype=x.dtype)
+    made = median_along(x.reshape(-1), 0)
+    return made if made is NotImplemented else made[0]
 
 
 def median_along(x: Tensor, dim: int, keepdim: bool = False) -> Any:

@@ -55,7 +55,9 @@ def product_with_vector(self: Tensor, mat: Tensor, vec: Tensor, *, beta: float =
 
 def sum_of_products(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """`aten.addbmm`: the sum over a batch of matrix products."""
-    return _added(self, torch.bmm(batch1, batch2).sum(0), beta, alpha)
+    # The sum of narrow integers would be a wide one.
+    product = torch.bmm(batch1, batch2).sum(0, dtype=self.dtype)
+    return _added(self, product, beta, alpha)
 
 
 def _added(addend: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
@@ -129,7 +131,8 @@ def length_of_hypotenuse(x: Tensor, y: Tensor) -> Tensor:
 def angle_of_real(x: Tensor) -> Tensor:
     """`aten.angle` of real numbers: pi for negative ones."""
     dtype = x.dtype if x.is_floating_point() else torch.get_default_dtype()
-    found = torch.where(x < 0, math.pi, 0.0).to(dtype)
+    # Not chosen between numbers: that has the default precision.
+    found = (x < 0).to(dtype) * math.pi
     return torch.where(torch.isnan(x), x, found) if x.is_floating_point() else found
 
 

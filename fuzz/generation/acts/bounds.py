@@ -89,31 +89,38 @@ _USED = frozenset({*_BOUNDING, *_ACTING, *_COMBINING})
 
 _LOWS = (0, 0, 0, 1, -1, -128, -129, -5)
 _HIGHS = (5, 7, 1, 3, 10, 100, 127, 128, 255, 256, 32_767)
-_WHOLE = (torch.int64, torch.int64, torch.int32)
+_WHOLE = (torch.int64, torch.int64, torch.int32, torch.int8, torch.int16, torch.uint8)
 _NARROW = (torch.int8, torch.uint8, torch.int16, torch.int32)
 _CAST = "aten._to_copy.default"
 _DIVIDING = ("aten.remainder.Scalar", "aten.fmod.Scalar")
 _WHOLE_COMPARING = (*_COMPARING, "aten.lt.Scalar", "aten.ge.Scalar", "aten.eq.Scalar")
-_SHIFTING = ("aten.add.Scalar", "aten.sub.Scalar", "aten.mul.Scalar", "aten.neg.default")
-_WHOLE_ACTING = (*_DIVIDING * 3, _CLAMP, _CAST, _CAST, "aten.abs.default", *_WHOLE_COMPARING)
-_USED_OF_WHOLE = frozenset({_CLAMP, _CAST, *_DIVIDING, *_WHOLE_COMPARING, *_SHIFTING, "aten.abs.default"})
+_RELU, _ABS = "aten.relu.default", "aten.abs.default"
+_DOUBLED = "aten.add.Tensor"
+_SHIFTING = ("aten.add.Scalar", "aten.sub.Scalar", "aten.mul.Scalar", "aten.neg.default", _DOUBLED)
+_WHOLE_ACTING = (*_DIVIDING * 3, _CLAMP, _CAST, _CAST, _ABS, _RELU, *_WHOLE_COMPARING)
+_USED_OF_WHOLE = frozenset({_CLAMP, _CAST, *_DIVIDING, *_WHOLE_COMPARING, *_SHIFTING, _ABS, _RELU})
 
 
 def bounded_integers(scope: Scope) -> None:
-    """Bound integers, shift the bounds, and apply what acts only beyond a number at the bounds or next to them."""
+    """Bound integers, shift the bounds, and apply what acts only beyond a number at the bounds or next to them.
+
+    What is shifted beyond the bounds of a narrow dtype wraps around.
+    """
     choices, policy = scope.choices, scope.building.plan.policy
     dtypes = [one for one in _WHOLE if one in policy.dtypes]
     if not dtypes or not all(map(policy.allows, _USED_OF_WHOLE)):
         return
     for _ in range(choices.integer(4, 7)):
         dtype = choices.pick(dtypes)
-        low, high = choices.pick(_LOWS), choices.pick(_HIGHS)
+        least, greatest = torch.iinfo(dtype).min, torch.iinfo(dtype).max
+        low, high = max(choices.pick(_LOWS), least), min(choices.pick(_HIGHS), greatest)
         # Elements at both bounds, next to them, and far beyond.
-        elements = (low, high, low - 1, high + 1, low + 1, high - 1, 0, -70_000, 70_000)
+        far = (low, high, low - 1, high + 1, low + 1, high - 1, 0, -70_000, 70_000)
+        elements = tuple(min(max(one, least), greatest) for one in far)
         source = scope.new_input(dtype, (len(elements),), Contents("numbers", numbers=elements))
         hide(scope, source)
         value = loose_call(scope, _CLAMP, (source, low, high), dtype, source.sizes)
-        if choices.chance(0.3):
+        if choices.chance(0.3 if greatest > 2**31 else 0.7):
             value, low, high = _shifted(scope, value, low, high)
         returned(scope, _acted_on(scope, value, low, high))
 
@@ -122,6 +129,8 @@ def _shifted(scope: Scope, value: Value, low: int, high: int) -> tuple[Value, in
     op = scope.choices.pick(_SHIFTING)
     if op == "aten.neg.default":
         return loose_call(scope, op, (value,), value.dtype, value.sizes), -high, -low
+    if op == _DOUBLED:
+        return loose_call(scope, op, (value, value), value.dtype, value.sizes), 2 * low, 2 * high
     number = scope.choices.pick((1, 2, 3, -1))
     made = loose_call(scope, op, (value, number), value.dtype, value.sizes)
     ends = [one * number if "mul" in op else one - number if "sub" in op else one + number for one in (low, high)]
@@ -131,9 +140,11 @@ def _shifted(scope: Scope, value: Value, low: int, high: int) -> tuple[Value, in
 def _acted_on(scope: Scope, value: Value, low: int, high: int) -> Value:
     draw = scope.choices.pick
     op = draw(_WHOLE_ACTING)
-    near = (low, high, low - 1, high + 1, low + 1, high - 1)
+    limits_of = torch.iinfo(value.dtype)
+    far = (low, high, low - 1, high + 1, low + 1, high - 1)
+    near = tuple(min(max(one, limits_of.min), limits_of.max) for one in far)
     if op in _DIVIDING:
-        divisors = [one for one in (high, high, high + 1, high + 1, high - 1, -low) if one > 0]
+        divisors = [one for one in (near[1], near[1], near[3], near[3], near[5], -low) if 0 < one <= limits_of.max]
         return loose_call(scope, op, (value, draw(divisors or [3])), value.dtype, value.sizes)
     if op == _CLAMP:
         limits = sorted((draw(near), draw(near)))
@@ -142,6 +153,6 @@ def _acted_on(scope: Scope, value: Value, low: int, high: int) -> Value:
         narrow = draw([one for one in _NARROW if one != value.dtype])
         made = loose_call(scope, op, (value,), narrow, value.sizes, (("dtype", narrow),))
         return loose_call(scope, op, (made,), value.dtype, value.sizes, (("dtype", value.dtype),))
-    if op == "aten.abs.default":
+    if op in (_ABS, _RELU):
         return loose_call(scope, op, (value,), value.dtype, value.sizes)
     return loose_call(scope, op, (value, draw(near)), torch.bool, value.sizes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -31,9 +32,33 @@ def loose_call(
         kwargs: Arguments by name.
         is_exact: All executors agree about floats to the bit, if they do about the arguments.
     """
-    bits = 0 if is_exact or not dtype.is_floating_point else None
-    made = scope.call(op, args, Fact(dtype, sizes, 0, 1 if dtype == torch.bool else 0, bits, False), kwargs)
-    hide(scope, made)
+    return loose_calls(scope, op, args, ((dtype, sizes),), kwargs, is_exact=is_exact)[0]
+
+
+def loose_calls(
+    scope: Scope,
+    op: str,
+    args: tuple[Any, ...],
+    results: Sequence[tuple[torch.dtype, Any]],
+    kwargs: tuple[tuple[str, Any], ...] = (),
+    *,
+    is_exact: bool = False,
+) -> list[Value]:
+    """Add a call of whose results nothing is known but their dtypes and sizes."""
+    facts = [
+        Fact(
+            dtype,
+            sizes,
+            0,
+            1 if dtype == torch.bool else 0,
+            0 if is_exact or not dtype.is_floating_point else None,
+            False,
+        )
+        for dtype, sizes in results
+    ]
+    made = scope.call_several(op, args, facts, kwargs)
+    for one in made:
+        hide(scope, one)
     return made
 
 

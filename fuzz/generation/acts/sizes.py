@@ -46,6 +46,10 @@ def _half(symbol: Affine) -> tuple[str, int]:
     return f"{symbol} // 2 + 1", symbol.high // 2 + 1
 
 
+def _other_half(symbol: Affine) -> tuple[str, int]:
+    return f"{symbol} - {symbol} // 2 + 1", symbol.high - symbol.high // 2 + 1
+
+
 def _falling(symbol: Affine) -> tuple[str, int]:
     # Torch asks of some sizes whether they are one.
     return f"{symbol.high} - {symbol} + 2", symbol.high - symbol.low + 2
@@ -55,7 +59,7 @@ def _falling_by_steps(symbol: Affine) -> tuple[str, int]:
     return f"{symbol.high} - {symbol} + {symbol} // 2 + 2", symbol.high - symbol.low + symbol.low // 2 + 2
 
 
-_STEPPED: tuple[Callable[[Affine], tuple[str, int]], ...] = (_falling, _half, _falling_by_steps)
+_STEPPED: tuple[Callable[[Affine], tuple[str, int]], ...] = (_falling, _half, _falling_by_steps, _other_half)
 
 
 def empty_views(scope: Scope) -> None:

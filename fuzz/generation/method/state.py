@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from exirkit.fuzz.generation.operators.binary import into_sum
@@ -70,10 +72,11 @@ class Writes:
         self.scope.values.append(value)
 
     def _prepare_odd(self) -> None:
-        """Add a buffer without elements, without dims or with one element, or one whose zeros have a sign."""
+        """Add a buffer without elements, dims or with one element, one in another layout, or with zeros of a sign."""
         choices = self.scope.choices
-        if choices.chance(0.4):
-            self._prepare_signed_zeros()
+        kind = choices.integer(0, 9)
+        if kind < 6:
+            (self._prepare_signed_zeros if kind < 3 else self._prepare_laid_out)()
             return
         dtype = choices.pick((torch.float32, torch.float32, torch.int64, torch.bool))
         contents = self.building.contents(dtype)
@@ -83,6 +86,18 @@ class Writes:
         self.building.written.add(value.name)
         self.scope.values.append(value)
         self.scope.must_use.append(value)
+
+    def _prepare_laid_out(self) -> None:
+        """Add a buffer that lies channels last, and combine it with an input that does."""
+        sizes = (self.scope.choices.integer(1, 2), *self.scope.choices.pick(((2, 3, 3), (3, 2, 1))))
+        contents = replace(self.building.contents(torch.float32), layout="channels_last")
+        value = self.building.store("buffer", torch.float32, sizes, contents)
+        value.fact = state_fact(value.fact)._replace(is_dense=False)
+        self.building.written.add(value.name)
+        given = self.scope.new_input(torch.float32, sizes, contents)
+        fact = value.fact._replace(low=-4, high=4)
+        self.scope.must_use += [self.scope.call("aten.add.Tensor", (value, given), fact), value]
+        self.scope.values.append(value)
 
     def _prepare_signed_zeros(self) -> None:
         """Add a buffer of zeros that all are negative, or some, which what is divided by it shows."""

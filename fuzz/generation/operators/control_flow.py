@@ -128,7 +128,14 @@ def _operands(scope: Scope, count: int) -> list[Value]:
 
 
 def _predicate(scope: Scope) -> Value:
-    """Return a condition without dims."""
+    """Return a condition: one element, without dims but for some."""
+    value = _truth(scope)
+    if scope.choices.chance(0.85):
+        return value
+    return scope.call("aten.unsqueeze.default", (value, 0), value.fact._replace(sizes=(1,)), root=value)
+
+
+def _truth(scope: Scope) -> Value:
     known = [value for value in scope.values if value.dtype == torch.bool and not value.rank and value.is_exact]
     if known and scope.choices.chance(0.5):
         return scope.choices.pick(known)

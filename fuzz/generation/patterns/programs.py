@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from exirkit.fuzz.generation.choices import Choices, SeededChoices
 from exirkit.fuzz.generation.generating import fill_method, finished, generate_from
 from exirkit.fuzz.generation.method.building import Building
+from exirkit.fuzz.generation.method.finishing import runs_of
 from exirkit.fuzz.generation.method.scope import Scope
 from exirkit.fuzz.generation.policy import Policy, draw_plan
 from exirkit.fuzz.programs import Program
@@ -104,7 +105,7 @@ def around(choices: Choices, candidate: Candidate, policy: Policy | None = None)
     if not insertion.is_possible():
         return None
     method = fill_method(scope, "forward", is_first=True, extra=(insertion.insert,))
-    return None if insertion.failed else finished(building, {"forward": scope}, [method])
+    return None if insertion.failed else finished(building, runs_of(building, {"forward": scope}), [method])
 
 
 def from_rule(rule: CompiledRule, seed: int, policy: Policy | None = None) -> Program | None:

@@ -23,6 +23,7 @@ from exirkit.fuzz.generation.acts import (
 )
 from exirkit.fuzz.generation.generating import _of_families, fill_method, finished
 from exirkit.fuzz.generation.method.building import Building
+from exirkit.fuzz.generation.method.finishing import runs_of
 from exirkit.fuzz.generation.method.scope import Scope
 from exirkit.fuzz.generation.operators.control_flow import BODY_FAMILIES, propose_control_flow
 from exirkit.fuzz.generation.operators.images import pooled_side
@@ -36,7 +37,7 @@ def program_with(act: Callable[[Scope], None], seed: int) -> Program:
     building = Building(SeededChoices(seed), Plan(Policy(), frozenset(), (torch.float32,), 0, 0.1, seed % 64))
     scope = Scope(building)
     method = fill_method(scope, "forward", is_first=True, extra=(lambda: act(scope),))
-    return finished(building, {"forward": scope}, [method])
+    return finished(building, runs_of(building, {"forward": scope}), [method])
 
 
 def chained(act: Callable[[Scope], None], seeds: int) -> Iterator[tuple[Call, Call]]:

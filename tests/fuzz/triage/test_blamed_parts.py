@@ -166,8 +166,30 @@ _CASES = {
 }
 
 
+_QUANTIZED_AT_THE_LIMIT = """program(1)
+n = constant("i8[2, 3]", numbers([1, 2, 3, -4, 5, 127]))
+s = constant("f32[2]", numbers([0.5, 2]))
+z = constant("i64[2]", numbers([127, 3]))
+
+def forward(x: "f32[2, 3]"):
+    w = quantized_decomposed.dequantize_per_channel.default(n, s, z, 0, -128, 127, torch.int8)
+    y = aten.mul.Tensor(x, w)
+    return y
+
+run("forward", x=dyadic(1))
+"""
+# What the checks say against a program, they say when the planner runs, and they would say it before the first pass.
+_OTHER_CHECK = _mutant(
+    "verifiers.quantization",
+    "_parameters",
+    "one.zero_points > one.high",
+    "one.zero_points >= one.high",
+    _QUANTIZED_AT_THE_LIMIT,
+)
+
+
 def test_the_part_that_is_wrong_is_blamed() -> None:
-    for part, one in _CASES.items():
+    for part, one in (*_CASES.items(), ("verifier", _OTHER_CHECK)):
         program, compiler = parse_program(one.program), ExirkitCompiler()
         assert check(program, compiler=compiler).is_good
         with applied(one):

@@ -1,0 +1,117 @@
+"""Samples of operators are calls that eager PyTorch takes, and programs of them show bugs of single operators."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from benchmarks.mutants.fresh_mutants import read_mutants
+from torch.utils import _pytree as pytree
+
+from exirkit.fuzz.compilers import ExirkitCompiler
+from exirkit.fuzz.generation import Policy, SeededChoices, generate
+from exirkit.fuzz.generation.acts.samples import NUMBERS, method_of, sampled_method
+from exirkit.fuzz.generation.generating import finished
+from exirkit.fuzz.generation.method.building import Building
+from exirkit.fuzz.generation.operators.samples import FILE, Sample, TensorSample, sampled_operators, samples_of
+from exirkit.fuzz.generation.policy import Plan
+from exirkit.fuzz.mutants.applying import applied
+from exirkit.fuzz.mutants.model import named
+from exirkit.fuzz.oracles import check
+from exirkit.fuzz.programs import Contents, Program, make_tensor
+from exirkit.fuzz.programs.inference import operator_named
+
+_THIRD = read_mutants(Path(__file__).parents[3] / "benchmarks" / "mutants" / "mutants_third_set.yaml")
+
+
+def _building(seed: int, policy: Policy | None = None) -> Building:
+    plan = Plan(policy or Policy(), frozenset(), (torch.float32,), 1, 0.0, 0)
+    return Building(SeededChoices(seed), plan)
+
+
+def _program(op: str, seed: int) -> Program:
+    building = _building(seed)
+    method, runs = method_of(building, samples_of(op))
+    return finished(building, runs, [method])
+
+
+def _types(sample: Sample, kind: str) -> list[Any]:
+    """Return dtype and sizes of what eager PyTorch computes of a call."""
+    choices = SeededChoices(len(sample.op))
+
+    def tensor(one: TensorSample) -> torch.Tensor:
+        drawn = NUMBERS[kind](choices, one.dtype, math.prod(one.sizes)) if one.is_free else one.numbers
+        return make_tensor(Contents("numbers", numbers=drawn), one.dtype, one.sizes)
+
+    called = sample.mapped(tensor)
+    results = pytree.tree_leaves(operator_named(sample.op)(*called.args, **called.kwargs))
+    return [(one.dtype, tuple(one.shape)) for one in results]
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_eager_pytorch_takes_every_sample_and_gives_the_recorded_types(kind: str) -> None:
+    wrong = [
+        (one.op, one.args)
+        for op in sampled_operators()
+        for one in samples_of(op)
+        if _types(one, kind) != list(one.results)
+    ]
+    assert not wrong
+
+
+def test_what_is_read_is_written_the_same() -> None:
+    lines = FILE.read_text(encoding="utf-8").splitlines()
+    read = [one for op in sampled_operators() for one in samples_of(op)]
+    assert len(read) == len(lines) > 2000
+    assert [one.as_json() for one in read] == [json.loads(line) for line in lines]
+
+
+def test_programs_of_samples_come_often_and_have_all_operators() -> None:
+    counts = [{call.op for call in generate(seed).methods[0].steps} for seed in range(127)]
+    names = set(sampled_operators())
+    assert sum(len(one) >= 5 and one <= names for one in counts) >= 15
+    met: set[str] = set()
+    for seed in range(500):
+        met |= {call.op for call in sampled_method(_building(seed))[0].steps}
+    assert len(met) > 0.9 * len(names)
+
+
+def test_a_policy_decides_about_samples_too() -> None:
+    only = frozenset({"aten.median.dim", "aten.cummax.default"})
+    method, _ = sampled_method(_building(3, Policy(operators=only)))
+    assert {call.op for call in method.steps} <= only
+
+
+def test_runs_have_special_numbers_and_different_ones() -> None:
+    runs = [sampled_method(_building(seed))[1] for seed in range(40)]
+    text = str(runs)
+    assert all(word in text for word in ("nan", "-inf", "-0.0", str(2**63 - 1)))
+    assert all(len({str(one.inputs) for one in each}) == len(each) for each in runs)
+
+
+@pytest.mark.parametrize(
+    ("name", "op"),
+    [
+        ("median-of-the-numbers", "aten.median.dim"),
+        ("shifted-by-more-than-its-bits", "aten.bitwise_left_shift.Tensor"),
+        ("sign-of-a-zero-by-comparison", "aten.copysign.Scalar"),
+        ("places-behind-what-is-no-number", "aten.cummax.default"),
+        ("infinite-logarithms-joined", "aten.logcumsumexp.default"),
+        ("write-counted-from-the-end-is-lost", "aten.select_scatter.default"),
+        ("joined-along-the-first-dim", "aten.cat.default"),
+        ("addend-that-does-not-count-is-scaled", "aten.addbmm.default"),
+        ("product-loses-its-factor-with-its-addend", "aten.addmm.default"),
+    ],
+)
+def test_a_bug_of_one_operator_shows(name: str, op: str) -> None:
+    one = named(name, _THIRD)
+    programs = [_program(op, seed) for seed in range(24)]
+    compiler = ExirkitCompiler(**one.compiler)  # type: ignore[arg-type]
+    with applied(one):
+        found = next((program for program in programs if check(program, compiler=compiler).failures), None)
+    assert found is not None
+    assert check(found, compiler=compiler).is_good

@@ -1,0 +1,429 @@
+"""Records calls of operators for generated programs: `python -m tools.operator_samples [--operators NAME ...]`.
+
+PyTorch tests its operators with samples of its own (`op_db`). Each is exported, and the calls of the program are kept:
+the operator, what its tensors are and its other arguments. Beside each call stand some that differ in one argument: a
+number that compilers take for nothing (0, 1, -0.0), a place that is counted from the end, a factor that was left out.
+A call is kept if eager PyTorch takes it. `contents` says for each tensor whether its elements may be drawn (`free`),
+or have to be those that are recorded.
+
+It writes `fuzz/generation/operators/samples.jsonl`, one call a line, which `exirkit.fuzz.generation` reads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import math
+import os
+import sys
+import warnings
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, count
+from pathlib import Path
+from typing import Any
+
+import torch
+from benchmarks.operator_samples import _Called, chosen, samples_of
+from rich.console import Console
+from rich.progress import track
+from torch.utils import _pytree as pytree
+
+from exirkit.fuzz.compilers import ExirkitCompiler
+from exirkit.fuzz.examination import Examination
+from exirkit.fuzz.generation import Plan, Policy
+from exirkit.fuzz.generation.acts.samples import NUMBERS, method_of
+from exirkit.fuzz.generation.choices import SeededChoices
+from exirkit.fuzz.generation.generating import finished
+from exirkit.fuzz.generation.method.building import Building
+from exirkit.fuzz.generation.operators.samples import FILE, Sample, TensorSample
+from exirkit.fuzz.oracles import check
+from exirkit.fuzz.programs import Contents, make_tensor
+from exirkit.fuzz.programs.inference import operator_named
+from exirkit.patterns import name_of
+
+_SAMPLES = 12
+_MOST_ELEMENTS = 64
+_SIZES = {20: 5, 10: 4, 5: 3, 15: 4, 25: 5}
+"""PyTorch's sizes, and smaller ones that do as well for most operators."""
+_DTYPES = (torch.float32, torch.int64, torch.bool)
+_MOST_RECORDED, _MOST_CHANGED = 5, 10
+"""Calls of one operator that are kept, at most."""
+_LEFT_OUT_ARGUMENTS = frozenset({"device", "pin_memory", "generator"})
+_RETRACED = 200
+"""What it costs, in calls, that torch traces the whole program again."""
+# Of elements that are not numbers, they give what their implementation happens to.
+_PLAIN = frozenset({"aten.mode.default", "aten._softmax_backward_data.default"})
+# What they give is not the same twice, is not initialised, or has a size that data decide.
+_LEFT_OUT = (
+    "rand", "bernoulli", "dropout", "normal", "multinomial", "poisson", "uniform", "exponential", "cauchy", "geometric",
+    "empty", "new_empty", "nonzero", "masked_select", "unique", "_assert", "sym_", "item", "_local_scalar", "rrelu",
+    "bincount", "histogram.bins_tensor", "kthvalue", "argwhere", "combinations", "histogramdd", "_unsafe_masked_index",
+    # They write to running statistics, which their schemas do not say.
+    "batch_norm", "native_batch_norm", "instance_norm",
+    "set_", "resize", "to_sparse", "_fused_rms_norm_backward",
+)  # fmt: skip
+_MOST_RESULTS = 500
+_DRAWS = 12
+_EXAMINED = 6
+_NUMBERS: Sequence[float] = (0, -0.0, 1, 2, -1, 0.5)
+
+
+# No double is that number.
+_GREAT_NUMBER = 2**53 + 1
+_OTHER_DTYPES: Mapping[torch.dtype, Sequence[torch.dtype]] = {
+    torch.float32: (torch.float16, torch.bfloat16, torch.float64),
+    torch.int64: (torch.int32, torch.int8, torch.uint8, torch.int16),
+}
+
+
+def recorded(module: _Called) -> Iterator[Sample]:
+    """Yield the calls that a sample makes."""
+    tensors = module.tensors
+    if not tensors or any(one.is_complex() or one.layout != torch.strided for one in tensors):
+        return
+    torch.manual_seed(0)
+    try:
+        program = torch.export.export(module, tensors, strict=False)
+    except Exception:
+        return
+    interpreter = _Recording(program.module())
+    try:
+        interpreter.run(*(one.clone() for one in tensors))
+    except Exception:
+        return
+    for target, args, kwargs in interpreter.calls:
+        for cut in (_smaller, lambda one: one):
+            made = sample_of(target, *pytree.tree_map_only(torch.Tensor, cut, (args, kwargs)))
+            if made is not None and _results(made):
+                yield made
+                break
+
+
+def _smaller(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a part of a tensor."""
+    return tensor[tuple(slice(_SIZES.get(size, size)) for size in tensor.shape)]
+
+
+class _Recording(torch.fx.Interpreter):
+    def __init__(self, module: Any) -> None:
+        super().__init__(module)
+        self.calls: list[tuple[Any, Any, Any]] = []
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if isinstance(target, torch._ops.OpOverload):
+            copied = pytree.tree_map(lambda one: one.clone() if isinstance(one, torch.Tensor) else one, (args, kwargs))
+            self.calls.append((target, *copied))
+        return super().call_function(target, args, kwargs)
+
+
+def sample_of(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Sample | None:
+    """Return a call as it is written down; None if it is none for programs."""
+    name = name_of(target)
+    short = name.split(".")[1]
+    if not name.startswith("aten.") or short.startswith(_LEFT_OUT) or target._schema.is_mutable:
+        return None
+    tensors: list[TensorSample] = []
+
+    def written(one: Any) -> Any:
+        if isinstance(one, torch.Tensor):
+            numbers = one.detach().flatten().tolist()
+            tensors.append(TensorSample(one.dtype, tuple(one.shape), tuple(numbers), is_free=False))
+            return tensors[-1]
+        return [written(each) for each in one] if isinstance(one, list | tuple) else one
+
+    made_args = tuple(written(one) for one in args)
+    made_kwargs = {key: written(one) for key, one in kwargs.items() if key not in _LEFT_OUT_ARGUMENTS}
+    fine = tensors and all(
+        not one.dtype.is_complex and len(one.numbers) <= _MOST_ELEMENTS and one.dtype in _TAKEN for one in tensors
+    )
+    return Sample(name, made_args, made_kwargs, ()) if fine else None
+
+
+_TAKEN = (
+    torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
+    torch.uint8, torch.bool,
+)  # fmt: skip
+
+
+def checked(sample: Sample) -> Sample | None:
+    """Return a call with its results and with what its tensors may contain; None if eager PyTorch does not take it."""
+    found = _results(sample)
+    if not found or not all(isinstance(one, torch.Tensor) for one in found):
+        return None
+    if any(one.dtype not in _TAKEN or one.layout != torch.strided or one.numel() > _MOST_RESULTS for one in found):
+        return None
+    again = _results(sample)
+    if not all(torch.equal(one.nan_to_num(), other.nan_to_num()) for one, other in zip(found, again, strict=True)):
+        return None
+    made = replace(sample, results=_types(found))
+    for place in range(len(sample.tensors)):
+        freed = _with_tensor(made, place, lambda one: replace(one, is_free=True))
+        drawn = (_filled(freed, seed) for seed in range(_DRAWS))
+        same = (freed.mapped(lambda one, number=number: _same(one, number)) for number in (0, 1, 2**63 - 1))
+        if all(_types(_results(one)) == made.results for one in chain(drawn, same)):
+            made = freed
+    return made
+
+
+def _with_tensor(sample: Sample, place: int, change: Callable[[TensorSample], TensorSample]) -> Sample:
+    numbers = count()
+    return sample.mapped(lambda one: change(one) if next(numbers) == place else one)
+
+
+def _filled(sample: Sample, seed: int) -> Sample:
+    """Return a call with elements where they may be drawn."""
+    choices = SeededChoices(seed)
+    draw = list(NUMBERS.values())[seed % len(NUMBERS)]
+
+    def filled(one: TensorSample) -> TensorSample:
+        return replace(one, numbers=draw(choices, one.dtype, math.prod(one.sizes))) if one.is_free else one
+
+    return sample.mapped(filled)
+
+
+def _same(one: TensorSample, number: int) -> TensorSample:
+    """Return a tensor all of whose elements are one number, or the greatest of its dtype."""
+    if not one.is_free:
+        return one
+    most = 1 if one.dtype == torch.bool else number if one.dtype.is_floating_point else torch.iinfo(one.dtype).max
+    return replace(one, numbers=(min(number, most),) * math.prod(one.sizes))
+
+
+def _types(results: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple((one.dtype, tuple(one.shape)) for one in results if isinstance(one, torch.Tensor))
+
+
+def _results(sample: Sample) -> list[Any]:
+    """Return what eager PyTorch computes; nothing if it does not take the call, or writes to what it is given."""
+    given: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def made(one: TensorSample) -> torch.Tensor:
+        tensor = make_tensor(Contents("numbers", numbers=one.numbers), one.dtype, one.sizes)
+        given.append((tensor, tensor.clone()))
+        return tensor
+
+    try:
+        called = sample.mapped(made)
+        found = pytree.tree_leaves(operator_named(sample.op)(*called.args, **called.kwargs))
+    except Exception:
+        return []
+    return found if all(torch.equal(one.nan_to_num(), before.nan_to_num()) for one, before in given) else []
+
+
+def examined(samples: Sequence[Sample]) -> list[Sample]:
+    """Return those of some calls that our compiler takes, with what it is known to compute as eager PyTorch does.
+
+    What it does not is printed: it is a defect, or something that PyTorch leaves open.
+    """
+    samples = [replace(one, is_plain=one.is_plain or one.op in _PLAIN) for one in samples]
+    if not samples or not _wrong(samples):
+        return samples
+    if len(samples) > 1:
+        return [one for each in samples for one in examined([each])]
+    plain = replace(samples[0], is_plain=True)
+    # Bins that are to be sorted, matrices that are to be regular, and others that eager PyTorch does not examine.
+    fixed = samples[0].mapped(lambda one: replace(one, is_free=False))
+    for kind, one in (("special", samples[0]), ("plain", plain), ("recorded", fixed)):
+        wrong = _wrong([one])
+        if not wrong:
+            return [one]
+        print(f"{kind}: {json.dumps(one.as_json())}: {wrong}", flush=True)
+        if wrong.startswith("EK"):
+            return []
+    return []
+
+
+def _wrong(samples: Sequence[Sample]) -> str:
+    for seed in range(_EXAMINED):
+        building = Building(SeededChoices(seed), Plan(Policy(), frozenset(), (torch.float32,), 1, 0.0, 0))
+        method, runs = method_of(building, samples, [list(NUMBERS)[seed % len(NUMBERS)]])
+        compiler = ExirkitCompiler(level=1, kernels="any" if seed % 2 else "official")
+        verdict = check(finished(building, runs, [method]), compiler=compiler, seed=seed)
+        if verdict.unsupported:
+            return verdict.unsupported
+        if verdict.failures:
+            return f"{verdict.failures[0].oracle}: {verdict.failures[0].message}"[:300].replace("\n", " ")
+    return ""
+
+
+def edge_calls(samples: Sequence[Sample]) -> int:
+    """Return how many calls of the Edge dialect each of some calls becomes, on average, rounded up."""
+    building = Building(SeededChoices(0), Plan(Policy(), frozenset(), (torch.float32,), 1, 0.0, 0))
+    method, runs = method_of(building, samples, ["plain"])
+    made = Examination(finished(building, runs, [method]), ExirkitCompiler())
+    made.lowering  # noqa: B018
+    nodes = made.trace.edge["forward"].graph.nodes
+    retraced = _RETRACED if "decompose-whole-graph" in made.trace.worked else 0
+    return retraced - (-sum(node.op == "call_function" for node in nodes) // len(samples))
+
+
+def changed(sample: Sample) -> Iterator[tuple[str, Sample]]:
+    """Yield calls that differ in one argument, and what kind of argument that is."""
+    yield from ((_kind("number", one.args[1]), one) for one in _with_numbers(sample))
+    operator = operator_named(sample.op)
+    assert operator is not None
+    for place, parameter in enumerate(operator._schema.arguments):
+        name = parameter.name
+        given = sample.args[place] if place < len(sample.args) else sample.kwargs.get(name, parameter.default_value)
+        if name in _LEFT_OUT_ARGUMENTS or isinstance(given, TensorSample | list | tuple | str):
+            continue
+        for option in _options(str(parameter.type), given, all(one.dtype == torch.int64 for one in sample.tensors)):
+            kind = _kind(name, option)
+            if place < len(sample.args):
+                yield kind, replace(sample, args=(*sample.args[:place], option, *sample.args[place + 1 :]))
+            else:
+                yield kind, replace(sample, kwargs={**sample.kwargs, name: option})
+    yield from (("empty", one) for one in _emptied(sample))
+    yield from (("longer", one) for one in _lengthened(sample))
+    for dtype, others in _OTHER_DTYPES.items():
+        if any(one.dtype == dtype for one in sample.tensors):
+            for other in others:
+                yield "dtype", sample.mapped(lambda one, dtype=dtype, other=other: _converted(one, dtype, other))
+
+
+def _kind(name: str, option: Any) -> str:
+    """Return what calls are alike: zeros of either sign, and the number that no double is, are kinds of their own."""
+    return f"{name} {option!r}" if option in (0, _GREAT_NUMBER) and type(option) is not bool else name
+
+
+def _with_numbers(sample: Sample) -> Iterator[Sample]:
+    """Yield calls with a number instead of the second tensor."""
+    name = sample.op.removesuffix("Tensor") + "Scalar"
+    if sample.op.endswith(".Tensor") and operator_named(name) is not None and len(sample.args) == 2:
+        yield from (replace(sample, op=name, args=(sample.args[0], number)) for number in _NUMBERS)
+
+
+def _converted(one: TensorSample, dtype: torch.dtype, other: torch.dtype) -> TensorSample:
+    return replace(one, dtype=other) if one.dtype == dtype else one
+
+
+def _options(kind: str, given: Any, is_whole: bool) -> list[Any]:
+    if kind in ("number", "float", "Optional[number]", "Optional[float]"):
+        numbers = (*_NUMBERS, _GREAT_NUMBER) if is_whole and "number" in kind else _NUMBERS
+        return [one for one in numbers if type(one) is not type(given) or str(one) != str(given)]
+    if kind in ("int", "SymInt", "Optional[int]") and isinstance(given, int):
+        return [-1, -2, 0, 1] if given >= 0 else [0, 1]
+    return [not given] if kind == "bool" else []
+
+
+def _emptied(sample: Sample) -> Iterator[Sample]:
+    """Yield calls without elements along a dim: of one tensor, and of all tensors that have a size."""
+    tensors = sample.tensors
+    for place, tensor in enumerate(tensors):
+        for dim in range(len(tensor.sizes)):
+            sizes = (*tensor.sizes[:dim], 0, *tensor.sizes[dim + 1 :])
+            yield _with_tensor(sample, place, lambda one, sizes=sizes: replace(one, sizes=sizes, numbers=()))
+    for size in sorted({size for one in tensors for size in one.sizes if size > 1}):
+        yield sample.mapped(lambda one, size=size: _without_elements(one, size))
+
+
+def _lengthened(sample: Sample) -> Iterator[Sample]:
+    """Yield calls with one more tensor in a list, which has no elements along one dim."""
+    for place, given in enumerate(sample.args):
+        if isinstance(given, list | tuple) and len(given) > 1 and all(isinstance(one, TensorSample) for one in given):
+            for dim in range(len(given[0].sizes)):
+                sizes = (*given[0].sizes[:dim], 0, *given[0].sizes[dim + 1 :])
+                longer = (*given, replace(given[0], sizes=sizes, numbers=()))
+                yield replace(sample, args=(*sample.args[:place], longer, *sample.args[place + 1 :]))
+
+
+def _without_elements(one: TensorSample, size: int) -> TensorSample:
+    if size not in one.sizes:
+        return one
+    return replace(one, sizes=tuple(0 if each == size else each for each in one.sizes), numbers=())
+
+
+def _in_order(samples: Iterable[Sample]) -> list[Sample]:
+    """Return calls, those of one element last, in an order that depends on nothing but the calls themselves."""
+    return sorted(samples, key=lambda each: (_is_tiny(each), -len(each.kwargs), zlib.crc32(each.pattern.encode())))
+
+
+def _is_tiny(sample: Sample) -> bool:
+    return all(math.prod(one.sizes) < 2 for one in sample.tensors)
+
+
+def kept(groups: Sequence[Sequence[Sample]], most: int) -> list[Sample]:
+    """Return calls of an operator that eager PyTorch and our compiler take, of each group in turn."""
+    fine: dict[str, Sample] = {}
+    left = [filter(None, map(checked, group)) for group in groups]
+    while left and len(fine) < most:
+        for group in tuple(left):
+            made = next(group, None)
+            if made is None:
+                left.remove(group)
+            elif len(fine) < most:
+                fine.setdefault(json.dumps(made.as_json()), made)
+    return examined(list(fine.values()))
+
+
+def recorded_calls(names: Sequence[str]) -> dict[str, dict[str, Sample]]:
+    """Return the calls that samples of some operators of `op_db` make, by operator and pattern."""
+    found: dict[str, dict[str, Sample]] = defaultdict(dict)
+    for op in track(chosen(names), "recorded", console=Console(stderr=True)):
+        for dtype in _DTYPES:
+            try:
+                for sample in samples_of(op, dtype, _SAMPLES):
+                    for one in recorded(_Called(op, sample)):
+                        found[one.op].setdefault(one.pattern, one)
+            except Exception as error:
+                print(f"{op.name} {dtype}: {type(error).__name__}: {error}"[:200], file=sys.stderr)
+    return found
+
+
+def changed_calls(found: Mapping[str, Mapping[str, Sample]]) -> dict[str, list[list[Sample]]]:
+    """Return calls that differ from others in one argument by operator, in groups by the argument."""
+    kinds: dict[str, dict[str, dict[str, Sample]]] = defaultdict(lambda: defaultdict(dict))
+    for name in sorted(found):
+        for one in found[name].values():
+            for kind, other in changed(one):
+                if other.pattern not in found.get(other.op, {}):
+                    kinds[other.op][kind].setdefault(other.pattern, other)
+    return {name: [_in_order(group.values()) for _, group in sorted(groups.items())] for name, groups in kinds.items()}
+
+
+def lines_of(name: str, recorded: Sequence[Sample], changes: Sequence[Sequence[Sample]]) -> list[str]:
+    """Return what is written of an operator; a process of its own examines it, since odd arguments end some."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        with os.fdopen(writer, "w") as stream:
+            found = [*kept([recorded], _MOST_RECORDED), *kept(changes, _MOST_CHANGED)]
+            calls = edge_calls(found) if found else 0
+            for one in found:
+                print(json.dumps(replace(one, calls=calls).as_json(), separators=(",", ":")), file=stream)
+        sys.stdout.flush()
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as stream:
+        lines = stream.read().splitlines()
+    _, status = os.waitpid(child, 0)
+    if status:
+        print(f"died: status {status}: {name}", flush=True)
+    return [] if status else lines
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--operators", nargs="*", default=[], help="names in `op_db`; all, if there are none")
+    parser.add_argument("--file", type=Path, default=FILE)
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
+    torch.set_num_threads(1)
+    found = recorded_calls(args.operators)
+    changes = changed_calls(found)
+    lines: list[str] = []
+    for name in track(sorted({*found, *changes}), "examined", console=Console(stderr=True)):
+        lines += lines_of(name, _in_order(found.get(name, {}).values()), changes.get(name, ()))
+    args.file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(f"{len(lines)} calls of {len(found)} operators in {args.file}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
