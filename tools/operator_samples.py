@@ -22,6 +22,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ from exirkit.patterns import name_of
 
 _SAMPLES = 12
 _MOST_ELEMENTS = 64
-_SIZES = {20: 5, 10: 4, 5: 3, 15: 4, 25: 5}
+_SIZES = {20: 5, 10: 4, 5: 3, 15: 4, 25: 5, 8: 2}
 """PyTorch's sizes, and smaller ones that do as well for most operators."""
 _DTYPES = (torch.float32, torch.int64, torch.bool)
 _MOST_RECORDED, _MOST_CHANGED = 5, 10
@@ -69,7 +70,7 @@ _LEFT_OUT = (
 _MOST_RESULTS = 500
 _DRAWS = 12
 _EXAMINED = 6
-_NUMBERS: Sequence[float] = (0, -0.0, 1, 2, -1, 0.5)
+_NUMBERS: Sequence[float] = (0, -0.0, 1, 3, -1, 0.5)
 
 
 # No double is that number.
@@ -163,7 +164,7 @@ def checked(sample: Sample) -> Sample | None:
     for place in range(len(sample.tensors)):
         freed = _with_tensor(made, place, lambda one: replace(one, is_free=True))
         drawn = (_filled(freed, seed) for seed in range(_DRAWS))
-        same = (freed.mapped(lambda one, number=number: _same(one, number)) for number in (0, 1, 2**63 - 1))
+        same = (freed.mapped(partial(_same, number=number)) for number in (0, 1, 2**63 - 1))
         if all(_types(_results(one)) == made.results for one in chain(drawn, same)):
             made = freed
     return made
@@ -282,7 +283,7 @@ def changed(sample: Sample) -> Iterator[tuple[str, Sample]]:
     for dtype, others in _OTHER_DTYPES.items():
         if any(one.dtype == dtype for one in sample.tensors):
             for other in others:
-                yield "dtype", sample.mapped(lambda one, dtype=dtype, other=other: _converted(one, dtype, other))
+                yield "dtype", sample.mapped(partial(_converted, dtype=dtype, other=other))
 
 
 def _kind(name: str, option: Any) -> str:
@@ -316,9 +317,9 @@ def _emptied(sample: Sample) -> Iterator[Sample]:
     for place, tensor in enumerate(tensors):
         for dim in range(len(tensor.sizes)):
             sizes = (*tensor.sizes[:dim], 0, *tensor.sizes[dim + 1 :])
-            yield _with_tensor(sample, place, lambda one, sizes=sizes: replace(one, sizes=sizes, numbers=()))
+            yield _with_tensor(sample, place, partial(replace, sizes=sizes, numbers=()))
     for size in sorted({size for one in tensors for size in one.sizes if size > 1}):
-        yield sample.mapped(lambda one, size=size: _without_elements(one, size))
+        yield sample.mapped(partial(_without_elements, size=size))
 
 
 def _lengthened(sample: Sample) -> Iterator[Sample]:
@@ -338,12 +339,13 @@ def _without_elements(one: TensorSample, size: int) -> TensorSample:
 
 
 def _in_order(samples: Iterable[Sample]) -> list[Sample]:
-    """Return calls, those of one element last, in an order that depends on nothing but the calls themselves."""
+    """Return calls, those of few elements last, in an order that depends on nothing but the calls themselves."""
     return sorted(samples, key=lambda each: (_is_tiny(each), -len(each.kwargs), zlib.crc32(each.pattern.encode())))
 
 
 def _is_tiny(sample: Sample) -> bool:
-    return all(math.prod(one.sizes) < 2 for one in sample.tensors)
+    counts = [math.prod(one.sizes) for one in sample.tensors]
+    return max(counts) < 2 or 0 in counts
 
 
 def kept(groups: Sequence[Sequence[Sample]], most: int) -> list[Sample]:

@@ -254,10 +254,10 @@ def _float_parameters(op: str) -> tuple[bool, ...]:
     return () if found is None else tuple(str(one.real_type) == "float" for one in found._schema.arguments)
 
 
-def _has_state_of_nothing(view: _View) -> bool:
-    """Whether a buffer that is written has no dims or no elements."""
-    written = {name for _, name, _ in _buffers_written(view)}
-    return any(not view.stored[name].type.sizes or 0 in view.stored[name].type.sizes for name in written)
+def _has_odd_state(view: _View) -> bool:
+    """Whether a buffer that is written has no dims or no elements, or does not lie row by row."""
+    written = [view.stored[name] for _, name, _ in _buffers_written(view)]
+    return any(not one.type.sizes or 0 in one.type.sizes or one.contents.layout != "dense" for one in written)
 
 
 def _has_stepped_size(view: _View) -> bool:
@@ -336,7 +336,7 @@ _TESTS: Mapping[str, Callable[[_View], bool]] = {
     "dims_from_end": lambda view: any(
         has_dim_from_the_end(call.op, call.args, call.kwargs) for _, _, call in view.calls
     ),
-    "odd_state": _has_state_of_nothing,
+    "odd_state": _has_odd_state,
     "stepped_size": _has_stepped_size,
     "strange_numbers": _has_strange_number,
 }

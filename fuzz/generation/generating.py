@@ -53,7 +53,7 @@ from .operators.registry import PROPOSERS
 from .operators.replaced import REPLACED
 from .operators.similar import similar_call
 from .patterns.shipped_rules import insert_shipped_rule
-from .policy import CONTROL_FLOW, QUANTIZATION, Plan, Policy, draw_plan
+from .policy import CONTROL_FLOW, QUANTIZATION, SAMPLES, Plan, Policy, draw_plan
 
 FAMILIES = (creating, elementwise, binary, images, indexing, joining, layers, quantizing, reducing, viewing)
 """Modules that fill the table of proposers when they are imported."""
@@ -84,7 +84,7 @@ def generate_with_facts(choices: Choices, policy: Policy) -> tuple[Program, dict
     """Return the program that some choices make, and what is known of each of its values."""
     _require_choices(policy)
     building = Building(choices, draw_plan(choices, policy))
-    if building.requests("operator_samples"):
+    if building.requests(SAMPLES):
         method, runs = samples.sampled_method(building)
         return finished(building, runs, [method]), {}
     count = 2 if building.requests("several_methods") else 1

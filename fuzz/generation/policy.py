@@ -117,15 +117,20 @@ MISTAKEN: Mapping[str, float] = {
     "bounded_integers": 0.07,
     "rounded_ties": 0.05,
     "strided_windows": 0.05,
-    "operator_samples": 0.25,
 }
 """What compilers take for something else, and shares likewise: dims counted from the end, calls of a pattern far apart,
 numbers that compare equal, functions that undo each other but for some elements, sizes that do not grow with their
 symbols, tensors without elements, layouts of sizes of one, state without elements or dims, chains of limits, factors
 and conversions, stored tensors that differ in one element, limits that follow from calls, layers whose weights can take
 up what is around them, operands that share memory of which one may be overwritten, integers that wrap around,
-comparisons of what is not a number, integers at the bounds that calls before have set, halves that are rounded,
-copies that do not begin at the first element, and operators one by one on elements that they treat apart."""
+comparisons of what is not a number, integers at the bounds that calls before have set, halves that are rounded, and
+copies that do not begin at the first element."""
+
+SAMPLES = "operator_samples"
+"""What a program of samples asks for, instead of any features."""
+
+# Where nearly all programs are samples, the others cannot make up for them.
+_LEAST_REST = 0.5
 
 # Programs with control flow take twice the time of others.
 _RARITY = 0.4
@@ -149,6 +154,8 @@ class Policy:
         control_flow: Programs have the features of `CONTROL_FLOW` as often as is said there, and not a fifth as often.
         quantization: Programs have the schemes of `QUANTIZATION` as often as is said there, and one of them each.
         rule_patterns: How many programs have patterns of shipped rules, each of which is applied to few others.
+        operator_samples: How many programs are samples of operators instead, each on elements that it may treat apart,
+            if the policy takes all operators.
         swarms: Features are dropped at random: of sixteen seeds in a row, four do not have a feature, whichever it is,
             and the others have it oftener. What is rare alone meets more of the rest that way.
     """
@@ -177,6 +184,7 @@ class Policy:
     control_flow: bool = False
     quantization: bool = False
     rule_patterns: float = 0.25
+    operator_samples: float = 0.3
     swarms: bool = True
     refused: InitVar[bool] = False
 
@@ -271,9 +279,14 @@ _PARENTS: Mapping[str, tuple[str, ...]] = {
 def draw_plan(choices: Choices, policy: Policy) -> Plan:
     """Decide what a program is to contain."""
     requests: set[str] = set()
+    # A program of samples has nothing else, so that the others need more of everything.
+    sampled = policy.operator_samples if policy.takes_all else 0.0
+    rest = max(1 - sampled, _LEAST_REST)
+    is_sampled = choices.request(SAMPLES, sampled) if sampled else False
     for feature in sorted(FLOORS, key=_depth):
         share = policy.share(feature)
         parents = _PARENTS.get(feature, ())
+        share /= 1 if parents else rest
         for parent in parents:
             share /= max(policy.share(parent), share, 1e-9)
         # Every feature is asked for in every program, so that a seed always makes the same choices.
@@ -287,7 +300,7 @@ def draw_plan(choices: Choices, policy: Policy) -> Plan:
     acts |= {name: MISTAKEN[name] for name in ("dims_from_end", "interleaved")}
     if policy.takes_all:
         acts |= {"rule_pattern": policy.rule_patterns, **REPLACED, **MISTAKEN}
-    requests |= {act for act, share in acts.items() if _is_asked(choices, policy, act, share)}
+    requests |= {act for act, share in acts.items() if _is_asked(choices, policy, act, share / rest)}
     if policy.quantization:
         schemes = {f"quantized_{name}" for name, share in QUANTIZATION.items() if choices.request(name, share)}
         requests |= schemes or {f"quantized_{choices.pick(tuple(QUANTIZATION))}"}
@@ -295,7 +308,8 @@ def draw_plan(choices: Choices, policy: Policy) -> Plan:
     # Small programs find more in the same time: eight operators is the median, what fits and guards included.
     calls = min(choices.integer(policy.least_calls, policy.most_calls) for _ in range(3))
     fresh = (0.05, 0.12, 0.25)[choices.integer(0, 2)]
-    return Plan(policy, frozenset(requests), dtypes, calls, fresh, choices.integer(0, 63))
+    favoured = choices.integer(0, 63)
+    return Plan(policy, frozenset({SAMPLES} if is_sampled else requests), dtypes, calls, fresh, favoured)
 
 
 def _is_asked(choices: Choices, policy: Policy, feature: str, share: float) -> bool:

@@ -21,7 +21,7 @@ from exirkit.fuzz.programs import Contents, Method, Ref, Run
 from .loose import loose_calls
 
 _CALLS = (14, 22)
-_RUNS = 3
+_RUNS = 5
 _TURNS = 2**20
 _SPECIAL = (math.nan, math.inf, -math.inf, -0.0, 0.0)
 # Not the least of a dtype: divided by -1 it ends the process.
@@ -51,8 +51,12 @@ def _special(choices: Choices, dtype: torch.dtype, count: int) -> Numbers:
     if dtype == torch.bool:
         return tuple(made)
     great = _GREAT.get(dtype, 0)
-    odd = _SPECIAL if dtype.is_floating_point else (great, 0, 1, 32, 64, great - 1, 0 if great == 255 else -great)
-    kinds = choices.shuffled(odd)[: choices.pick((1, 1, 2, len(odd)))]
+    odd: tuple[Any, ...] = (
+        _SPECIAL if dtype.is_floating_point else (great, 0, 1, 32, 64, great - 1, 0 if great == 255 else -great)
+    )
+    # NaN hides the most: it is among them more often.
+    first = odd[:1] if choices.chance(0.4) else ()
+    kinds = (*first, *choices.shuffled(odd))[: choices.pick((1, 1, 2, len(odd)))]
     for _ in range(min(count, choices.integer(1, max(1, count // 2)))):
         made[choices.integer(0, count - 1)] = min(choices.pick(kinds), great) if great else choices.pick(kinds)
     return tuple(made)
@@ -65,7 +69,7 @@ NUMBERS: Mapping[str, Callable[[Choices, torch.dtype, int], Numbers]] = {
 }
 """Kinds of elements that a tensor may have whose elements may be any."""
 
-_KINDS = ("special", "plain", "special", "equal")
+_KINDS = ("special", "plain", "special", "special", "equal")
 
 
 @dataclass
@@ -84,7 +88,19 @@ def sampled_method(building: Building) -> tuple[Method, tuple[Run, ...]]:
     names, sums = list(weights), list(accumulate(weights.values()))
     places = (choices.turn(_TURNS) / _TURNS * sums[-1] for _ in range(choices.integer(*_CALLS)))
     chosen = [names[bisect_right(sums, place)] for place in places]
-    return method_of(building, [choices.pick(samples_of(name)) for name in chosen])
+    return method_of(building, [_picked(choices, samples_of(name)) for name in chosen])
+
+
+def _picked(choices: Choices, samples: Sequence[Sample]) -> Sample:
+    """Return one of the calls of an operator, more often one of floats, or with a number that is zero."""
+    return samples[choices.weighted(list(accumulate(map(_weight, samples))))]
+
+
+def _weight(sample: Sample) -> int:
+    has_floats = any(one.dtype.is_floating_point and one.is_free and 0 not in one.sizes for one in sample.tensors)
+    numbers = (*sample.args, *sample.kwargs.values())
+    has_zero = any(isinstance(one, int | float) and type(one) is not bool and one == 0 for one in numbers)
+    return 1 + 2 * (has_floats and not sample.is_plain) + 2 * has_zero
 
 
 def method_of(

@@ -59,7 +59,16 @@ def _arguments(scope: Scope, op: str, operand: Value) -> tuple[Any, ...]:
     if op in _OF_ONE:
         return (operand,)
     others = _EXPONENTS if op in _POWERS else _DIVISORS if op in _QUOTIENTS else (*_ends(dtype), *_FACTORS)
+    if op in _POWERS and scope.choices.chance(0.4):
+        return operand, _few_exponents(scope, dtype)
     return operand, _input(scope, dtype, others)
+
+
+def _few_exponents(scope: Scope, dtype: torch.dtype) -> Value:
+    """Return stored exponents, none of which is greater than a small number: how many bits they have is known."""
+    most = scope.choices.pick((4, 1, 2, 3, 5, 7, 8, 16))
+    numbers = (most, *(scope.choices.integer(0, most) for _ in range(_COUNT - 1)))
+    return scope.building.store("constant", dtype, (_COUNT,), Contents("numbers", numbers=numbers))
 
 
 def _ends(dtype: torch.dtype) -> tuple[int, ...]:

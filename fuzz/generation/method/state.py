@@ -125,7 +125,7 @@ class Writes:
             return
         buffer = self.scope.choices.pick(buffers)
         first = self._new_value(buffer)
-        fact = buffer.fact._replace(is_dense=True)
+        fact = buffer.fact
         written = self.scope.call("aten.copy.default", (buffer, first), fact)
         self.scope.must_use.append(written)
         again = into_sum(self.scope, written)
@@ -269,6 +269,6 @@ def _is_odd(buffer: Value) -> bool:
 def state_fact(fact: Fact) -> Fact:
     """Return what is always true of a buffer that is written: numbers from -2 to 2, or from 0 to 2, or conditions."""
     if is_float(fact.dtype):
-        return fact._replace(low=-2, high=2, bits=2, is_dense=True)
+        return fact._replace(low=-2, high=2, bits=2)
     low = 0 if fact.low >= 0 and fact.dtype.is_signed is False else -2
-    return fact._replace(low=low, high=1 if str(fact.dtype) == "torch.bool" else 2, bits=0, is_dense=True)
+    return fact._replace(low=low, high=1 if str(fact.dtype) == "torch.bool" else 2, bits=0)

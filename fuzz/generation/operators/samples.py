@@ -69,7 +69,12 @@ class Sample:
     def tensors(self) -> list[TensorSample]:
         """Its tensors, in order."""
         found: list[TensorSample] = []
-        self.mapped(lambda one: found.append(one) or one)
+
+        def noted(one: TensorSample) -> TensorSample:
+            found.append(one)
+            return one
+
+        self.mapped(noted)
         return found
 
     @property

@@ -122,8 +122,8 @@ def check_other_orders(program: Program, rough: frozenset[str], seed: int) -> in
 
 
 def test_every_feature_is_above_its_floor_and_most_outputs_are_exact() -> None:
-    found = measure(range(600))
-    assert found.missing == ()
+    assert measure(range(600)).missing == ()
+    found = measure(range(400), Policy(operator_samples=0.0))
     assert found.inexact + found.undecided < 0.25
     assert found.undecided < 0.05
 
