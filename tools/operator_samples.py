@@ -57,12 +57,19 @@ _LEFT_OUT_ARGUMENTS = frozenset({"device", "pin_memory", "generator"})
 _RETRACED = 200
 """What it costs, in calls, that torch traces the whole program again."""
 # Of elements that are not numbers, they give what their implementation happens to.
-_PLAIN = frozenset({"aten.mode.default", "aten._softmax_backward_data.default"})
-# What they give is not the same twice, is not initialised, or has a size that data decide.
+_PLAIN = frozenset(
+    [
+        "aten.mode.default",
+        "aten._softmax_backward_data.default",
+        *(f"aten.adaptive_max_pool{dims}d.default" for dims in (1, 2, 3)),
+    ]
+)
+# What they give is not the same twice, is not initialised, has a size that data decide, or is ill-conditioned.
 _LEFT_OUT = (
-    "rand", "bernoulli", "dropout", "normal", "multinomial", "poisson", "uniform", "exponential", "cauchy", "geometric",
-    "empty", "new_empty", "nonzero", "masked_select", "unique", "_assert", "sym_", "item", "_local_scalar", "rrelu",
-    "bincount", "histogram.bins_tensor", "kthvalue", "argwhere", "combinations", "histogramdd", "_unsafe_masked_index",
+    "rand", "bernoulli", "dropout", "alpha_dropout", "feature_", "normal", "multinomial", "poisson", "uniform",
+    "exponential", "cauchy", "geometric", "empty", "new_empty", "nonzero", "masked_select", "unique", "_assert", "sym_",
+    "item", "_local_scalar", "rrelu", "bincount", "histogram.bins_tensor", "kthvalue", "triplet_margin", "argwhere", "logspace",
+    "combinations", "histogramdd", "_unsafe_masked_index", "repeat_interleave.self_Tensor",
     # They write to running statistics, which their schemas do not say.
     "batch_norm", "native_batch_norm", "instance_norm",
     "set_", "resize", "to_sparse", "_fused_rms_norm_backward",
