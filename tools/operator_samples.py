@@ -68,8 +68,8 @@ _PLAIN = frozenset(
 _LEFT_OUT = (
     "rand", "bernoulli", "dropout", "alpha_dropout", "feature_", "normal", "multinomial", "poisson", "uniform",
     "exponential", "cauchy", "geometric", "empty", "new_empty", "nonzero", "masked_select", "unique", "_assert", "sym_",
-    "item", "_local_scalar", "rrelu", "bincount", "histogram.bins_tensor", "kthvalue", "triplet_margin", "argwhere", "logspace",
-    "combinations", "histogramdd", "_unsafe_masked_index", "repeat_interleave.self_Tensor",
+    "item", "_local_scalar", "rrelu", "bincount", "histogram.bins_tensor", "kthvalue", "triplet_margin", "argwhere",
+    "logspace", "combinations", "histogramdd", "_unsafe_masked_index", "repeat_interleave.self_Tensor",
     # They write to running statistics, which their schemas do not say.
     "batch_norm", "native_batch_norm", "instance_norm",
     "set_", "resize", "to_sparse", "_fused_rms_norm_backward",
