@@ -182,6 +182,22 @@ def test_elements_in_the_middle(size: int, official_runtime: OfficialRuntime) ->
 
 
 @pytest.mark.executorch
+def test_medians_of_nothing_and_of_parts_without_elements(official_runtime: OfficialRuntime) -> None:
+    for dtype in (torch.float32, torch.int64):
+        empty = torch.zeros(2, 0, 3, dtype=dtype)
+        assert_runs(lambda x: (x.median(), *x.median(0)), [[empty]], official_runtime, tolerance=EXACT)
+
+
+@pytest.mark.executorch
+def test_sums_of_products_and_angles_keep_their_dtype(official_runtime: OfficialRuntime) -> None:
+    narrow = [torch.randint(-100, 100, sizes, dtype=torch.int8) for sizes in ((2, 4), (3, 2, 5), (3, 5, 4))]
+    assert_runs(torch.addbmm, [narrow], official_runtime, tolerance=EXACT)
+    assert_runs(
+        torch.angle, [[torch.tensor([-1.0, 2.0, -0.0], dtype=torch.float64)]], official_runtime, tolerance=EXACT
+    )
+
+
+@pytest.mark.executorch
 @pytest.mark.parametrize("sizes", [(3, 2), (4, 1), (6, 5), (2, 3)])
 def test_largest_of_adaptive_windows(sizes: tuple[int, int], official_runtime: OfficialRuntime) -> None:
     def model(x: torch.Tensor) -> Any:
