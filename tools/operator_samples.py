@@ -3,8 +3,8 @@
 PyTorch tests its operators with samples of its own (`op_db`). Each is exported, and the calls of the program are kept:
 the operator, what its tensors are and its other arguments. Beside each call stand some that differ in one argument: a
 number that compilers take for nothing (0, 1, -0.0), a place that is counted from the end, a factor that was left out.
-A call is kept if eager PyTorch takes it. `contents` says for each tensor whether its elements may be drawn (`free`),
-or have to be those that are recorded.
+A call is kept if eager PyTorch takes it and our compiler agrees; where it does not is printed. Elements of a tensor that
+may not be drawn stand beside its type.
 
 It writes `fuzz/generation/operators/samples.jsonl`, one call a line, which `exirkit.fuzz.generation` reads.
 """
@@ -40,6 +40,7 @@ from exirkit.fuzz.generation.acts.samples import NUMBERS, method_of
 from exirkit.fuzz.generation.choices import SeededChoices
 from exirkit.fuzz.generation.generating import finished
 from exirkit.fuzz.generation.method.building import Building
+from exirkit.fuzz.generation.method.values import DTYPES
 from exirkit.fuzz.generation.operators.samples import FILE, Sample, TensorSample
 from exirkit.fuzz.oracles import check
 from exirkit.fuzz.programs import Contents, make_tensor
@@ -131,8 +132,7 @@ class _Recording(torch.fx.Interpreter):
 def sample_of(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Sample | None:
     """Return a call as it is written down; None if it is none for programs."""
     name = name_of(target)
-    short = name.split(".")[1]
-    if not name.startswith("aten.") or short.startswith(_LEFT_OUT) or target._schema.is_mutable:
+    if not name.startswith("aten.") or name.removeprefix("aten.").startswith(_LEFT_OUT) or target._schema.is_mutable:
         return None
     tensors: list[TensorSample] = []
 
@@ -145,16 +145,8 @@ def sample_of(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Sampl
 
     made_args = tuple(written(one) for one in args)
     made_kwargs = {key: written(one) for key, one in kwargs.items() if key not in _LEFT_OUT_ARGUMENTS}
-    fine = tensors and all(
-        not one.dtype.is_complex and len(one.numbers) <= _MOST_ELEMENTS and one.dtype in _TAKEN for one in tensors
-    )
+    fine = tensors and all(len(one.numbers) <= _MOST_ELEMENTS and one.dtype in DTYPES for one in tensors)
     return Sample(name, made_args, made_kwargs, ()) if fine else None
-
-
-_TAKEN = (
-    torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
-    torch.uint8, torch.bool,
-)  # fmt: skip
 
 
 def checked(sample: Sample) -> Sample | None:
@@ -162,7 +154,7 @@ def checked(sample: Sample) -> Sample | None:
     found = _results(sample)
     if not found or not all(isinstance(one, torch.Tensor) for one in found):
         return None
-    if any(one.dtype not in _TAKEN or one.layout != torch.strided or one.numel() > _MOST_RESULTS for one in found):
+    if any(one.dtype not in DTYPES or one.layout != torch.strided or one.numel() > _MOST_RESULTS for one in found):
         return None
     again = _results(sample)
     if not all(torch.equal(one.nan_to_num(), other.nan_to_num()) for one, other in zip(found, again, strict=True)):
@@ -429,7 +421,7 @@ def main() -> int:
     lines: list[str] = []
     for name in track(sorted({*found, *changes}), "examined", console=Console(stderr=True)):
         lines += lines_of(name, _in_order(found.get(name, {}).values()), changes.get(name, ()))
-    args.file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    args.file.write_text("\n".join(sorted(set(lines))) + "\n", encoding="utf-8")
     print(f"{len(lines)} calls of {len(found)} operators in {args.file}")
     return 0
 

@@ -155,7 +155,7 @@ class Policy:
         quantization: Programs have the schemes of `QUANTIZATION` as often as is said there, and one of them each.
         rule_patterns: How many programs have patterns of shipped rules, each of which is applied to few others.
         operator_samples: How many programs are samples of operators instead, each on elements that it may treat apart,
-            if the policy takes all operators.
+            if the policy takes all operators and asks for nothing that samples do not have.
         swarms: Features are dropped at random: of sixteen seeds in a row, four do not have a feature, whichever it is,
             and the others have it oftener. What is rare alone meets more of the rest that way.
     """
@@ -197,6 +197,11 @@ class Policy:
     def takes_all(self) -> bool:
         """Whether operators and dtypes are what they are for a policy that says nothing of them."""
         return not self.operators and not self.without and self.dtypes == Policy.dtypes and not self.special
+
+    @property
+    def takes_samples(self) -> bool:
+        """Whether programs may be samples: these have no control flow and no schemes, and may need other kernels."""
+        return self.takes_all and not (self.control_flow or self.quantization or self.portable_only)
 
     def allows(self, operator: str) -> bool:
         """Return whether calls of an operator may be made for their own sake."""
@@ -280,9 +285,9 @@ def draw_plan(choices: Choices, policy: Policy) -> Plan:
     """Decide what a program is to contain."""
     requests: set[str] = set()
     # A program of samples has nothing else, so that the others need more of everything.
-    sampled = policy.operator_samples if policy.takes_all else 0.0
+    sampled = policy.operator_samples if policy.takes_samples else 0.0
     rest = max(1 - sampled, _LEAST_REST)
-    is_sampled = choices.request(SAMPLES, sampled) if sampled else False
+    is_sampled = sampled > 0 and choices.request(SAMPLES, sampled)
     for feature in sorted(FLOORS, key=_depth):
         share = policy.share(feature)
         parents = _PARENTS.get(feature, ())

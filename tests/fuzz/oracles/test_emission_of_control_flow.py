@@ -70,7 +70,7 @@ def test_damage_is_found(name: str) -> None:
 def test_generated_programs_pass_all_oracles() -> None:
     kinds: set[str] = set()
     for seed in (3, 37, 64, 12):
-        program = generate(seed, Policy(control_flow=True, operator_samples=0.0))
+        program = generate(seed, Policy(control_flow=True))
         kinds |= features_of(program) & {"cond", "map", "scan", "while_loop"}
         verdict = check(program)
         assert not verdict.failures
