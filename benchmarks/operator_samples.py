@@ -51,7 +51,7 @@ class Outcome:
     why: str = ""
 
 
-class _Called(torch.nn.Module):
+class CalledSample(torch.nn.Module):
     """Calls an operator with a sample's tensors, and what else the sample has."""
 
     def __init__(self, op: Any, sample: Any) -> None:
@@ -83,7 +83,7 @@ def outcome_of(
         level: Of optimization.
         run: Runs a program on a runtime.
     """
-    module = _Called(op, sample)
+    module = CalledSample(op, sample)
     left_out, exported, wanted = _exported(module)
     if exported is None:
         return "left out", left_out
@@ -114,7 +114,7 @@ def outcome_of(
     return "right", ""
 
 
-def _exported(module: _Called) -> tuple[str, ExportedProgram | None, list[Any]]:
+def _exported(module: CalledSample) -> tuple[str, ExportedProgram | None, list[Any]]:
     """Return why a sample is left out, or its program and what eager PyTorch computes."""
     tensors = module.tensors
     if not tensors:

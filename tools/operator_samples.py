@@ -3,8 +3,8 @@
 PyTorch tests its operators with samples of its own (`op_db`). Each is exported, and the calls of the program are kept:
 the operator, what its tensors are and its other arguments. Beside each call stand some that differ in one argument: a
 number that compilers take for nothing (0, 1, -0.0), a place that is counted from the end, a factor that was left out.
-A call is kept if eager PyTorch takes it and our compiler agrees; where it does not is printed. Elements of a tensor that
-may not be drawn stand beside its type.
+A call is kept if eager PyTorch takes it and our compiler agrees; where it does not is printed. Elements of a tensor
+that may not be drawn stand beside its type.
 
 It writes `fuzz/generation/operators/samples.jsonl`, one call a line, which `exirkit.fuzz.generation` reads.
 """
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from benchmarks.operator_samples import _Called, chosen, samples_of
+from benchmarks.operator_samples import CalledSample, chosen, samples_of
 from rich.console import Console
 from rich.progress import track
 from torch.utils import _pytree as pytree
@@ -89,7 +89,7 @@ _OTHER_DTYPES: Mapping[torch.dtype, Sequence[torch.dtype]] = {
 }
 
 
-def recorded(module: _Called) -> Iterator[Sample]:
+def recorded(module: CalledSample) -> Iterator[Sample]:
     """Yield the calls that a sample makes."""
     tensors = module.tensors
     if not tensors or any(one.is_complex() or one.layout != torch.strided for one in tensors):
@@ -368,7 +368,7 @@ def recorded_calls(names: Sequence[str]) -> dict[str, dict[str, Sample]]:
         for dtype in _DTYPES:
             try:
                 for sample in samples_of(op, dtype, _SAMPLES):
-                    for one in recorded(_Called(op, sample)):
+                    for one in recorded(CalledSample(op, sample)):
                         found[one.op].setdefault(one.pattern, one)
             except Exception as error:
                 print(f"{op.name} {dtype}: {type(error).__name__}: {error}"[:200], file=sys.stderr)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import cache, partial
 from itertools import accumulate
 from typing import Any
 
@@ -24,8 +24,6 @@ _CALLS = (14, 22)
 _RUNS = 5
 _TURNS = 2**20
 _SPECIAL = (math.nan, math.inf, -math.inf, -0.0, 0.0)
-# Not the least of a dtype: divided by -1 it ends the process.
-_GREAT = {torch.int64: 2**63 - 1, torch.int32: 2**31 - 1, torch.int16: 2**15 - 1, torch.int8: 127, torch.uint8: 255}
 
 Numbers = tuple[float | int | bool, ...]
 
@@ -50,15 +48,16 @@ def _special(choices: Choices, dtype: torch.dtype, count: int) -> Numbers:
     made = list(_quarters(choices, dtype, count))
     if dtype == torch.bool:
         return tuple(made)
-    great = _GREAT.get(dtype, 0)
-    odd: tuple[Any, ...] = (
-        _SPECIAL if dtype.is_floating_point else (great, 0, 1, 32, 64, great - 1, 0 if great == 255 else -great)
-    )
+    odd: Sequence[float] = _SPECIAL
+    if not dtype.is_floating_point:
+        # Not the least of a dtype: divided by -1 it ends the process.
+        most = torch.iinfo(dtype).max
+        odd = (most, 0, 1, 32, 64, most - 1, max(-most, torch.iinfo(dtype).min))
     # NaN hides the most: it is among them more often.
     first = odd[:1] if choices.chance(0.4) else ()
     kinds = (*first, *choices.shuffled(odd))[: choices.pick((1, 1, 2, len(odd)))]
     for _ in range(min(count, choices.integer(1, max(1, count // 2)))):
-        made[choices.integer(0, count - 1)] = min(choices.pick(kinds), great) if great else choices.pick(kinds)
+        made[choices.integer(0, count - 1)] = choices.pick(kinds)
     return tuple(made)
 
 
@@ -72,14 +71,6 @@ NUMBERS: Mapping[str, Callable[[Choices, torch.dtype, int], Numbers]] = {
 _KINDS = ("special", "plain", "special", "special", "equal")
 
 
-@dataclass
-class _Filled:
-    """A tensor of a program, with its elements in each run."""
-
-    value: Value
-    runs: list[Contents] = field(default_factory=list)
-
-
 def sampled_method(building: Building) -> tuple[Method, tuple[Run, ...]]:
     """Return a method that calls operators on inputs and stored tensors of their own, and its runs."""
     choices = building.choices
@@ -88,15 +79,17 @@ def sampled_method(building: Building) -> tuple[Method, tuple[Run, ...]]:
     names, sums = list(weights), list(accumulate(weights.values()))
     places = (choices.turn(_TURNS) / _TURNS * sums[-1] for _ in range(choices.integer(*_CALLS)))
     chosen = [names[bisect_right(sums, place)] for place in places]
-    return method_of(building, [_picked(choices, samples_of(name)) for name in chosen])
+    return method_of(building, [samples_of(name)[choices.weighted(_sums(name))] for name in chosen])
 
 
-def _picked(choices: Choices, samples: Sequence[Sample]) -> Sample:
-    """Return one of the calls of an operator, more often one of floats, or with a number that is zero."""
-    return samples[choices.weighted(list(accumulate(map(_weight, samples))))]
+@cache
+def _sums(op: str) -> Sequence[float]:
+    """Return the sums of the weights of an operator's calls."""
+    return tuple(accumulate(map(_weight, samples_of(op))))
 
 
 def _weight(sample: Sample) -> int:
+    """Return how often a call is chosen: more often one of floats, or with a number that is zero."""
     has_floats = any(one.dtype.is_floating_point and one.is_free and 0 not in one.sizes for one in sample.tensors)
     numbers = (*sample.args, *sample.kwargs.values())
     has_zero = any(isinstance(one, int | float) and type(one) is not bool and one == 0 for one in numbers)
@@ -114,26 +107,19 @@ def method_of(
         kinds: Of the elements, in `NUMBERS`; each run has any of them.
     """
     scope = Scope(building)
-    filled: list[_Filled] = []
+    inputs: list[dict[str, Contents]] = [{} for _ in range(_RUNS)]
     for sample in samples:
         allowed = ("plain",) if sample.is_plain else kinds
 
-        def made(tensor: TensorSample, chosen: Sequence[str] = allowed) -> Value:
-            one = _tensor(scope, tensor, chosen)
-            filled.append(one)
-            return one.value
-
-        called = sample.mapped(made)
+        called = sample.mapped(partial(_tensor, scope, inputs, allowed))
         loose_calls(scope, sample.op, called.args, sample.results, tuple(called.kwargs.items()))
     outputs = tuple(Ref(name) for step in scope.steps for name in step.results if name is not None)
-    runs = tuple(
-        Run("forward", {}, {one.value.name: one.runs[number] for one in filled if one.value.source == "input"})
-        for number in range(_RUNS)
-    )
-    return Method("forward", tuple(scope.inputs), tuple(scope.steps), outputs, ()), runs
+    method = Method("forward", tuple(scope.inputs), tuple(scope.steps), outputs, ())
+    return method, tuple(Run("forward", {}, one) for one in inputs)
 
 
-def _tensor(scope: Scope, tensor: TensorSample, kinds: Sequence[str]) -> _Filled:
+def _tensor(scope: Scope, inputs: Sequence[dict[str, Contents]], kinds: Sequence[str], tensor: TensorSample) -> Value:
+    """Return a new input, whose elements in each run are noted, or a stored tensor."""
     choices, building = scope.choices, scope.building
     count = math.prod(tensor.sizes)
     is_image = len(tensor.sizes) == 4 and count > 0 and choices.chance(0.15)
@@ -145,9 +131,10 @@ def _tensor(scope: Scope, tensor: TensorSample, kinds: Sequence[str]) -> _Filled
         return Contents("numbers", numbers=numbers, layout=layout)
 
     if scope.inputs and choices.chance(0.25):
-        stored = building.store(
-            choices.pick(("parameter", "constant", "buffer")), tensor.dtype, tensor.sizes, contents()
-        )
-        return _Filled(stored)
-    runs = [contents() for _ in range(_RUNS)]
-    return _Filled(scope.new_input(tensor.dtype, tensor.sizes, runs[0]), runs)
+        kind = choices.pick(("parameter", "constant", "buffer"))
+        return building.store(kind, tensor.dtype, tensor.sizes, contents())
+    drawn = [contents() for _ in inputs]
+    value = scope.new_input(tensor.dtype, tensor.sizes, drawn[0])
+    for run, one in zip(inputs, drawn, strict=True):
+        run[value.name] = one
+    return value

@@ -18,7 +18,7 @@ from exirkit.fuzz.generation.acts.samples import NUMBERS, method_of, sampled_met
 from exirkit.fuzz.generation.generating import finished
 from exirkit.fuzz.generation.method.building import Building
 from exirkit.fuzz.generation.operators.samples import FILE, Sample, TensorSample, sampled_operators, samples_of
-from exirkit.fuzz.generation.policy import Plan
+from exirkit.fuzz.generation.policy import SAMPLES, Plan, draw_plan
 from exirkit.fuzz.mutants.applying import applied
 from exirkit.fuzz.mutants.model import named
 from exirkit.fuzz.oracles import check
@@ -84,6 +84,13 @@ def test_a_policy_decides_about_samples_too() -> None:
     only = frozenset({"aten.median.dim", "aten.cummax.default"})
     method, _ = sampled_method(_building(3, Policy(operators=only)))
     assert {call.op for call in method.steps} <= only
+
+
+@pytest.mark.parametrize("field", ["control_flow", "quantization", "portable_only"])
+def test_policies_that_ask_for_what_samples_do_not_have_get_none(field: str) -> None:
+    policy = Policy(**{field: True})  # type: ignore[arg-type]
+    assert not any(SAMPLES in draw_plan(SeededChoices(seed), policy).requests for seed in range(40))
+    assert any(SAMPLES in draw_plan(SeededChoices(seed), Policy()).requests for seed in range(40))
 
 
 def test_runs_have_special_numbers_and_different_ones() -> None:
