@@ -50,7 +50,7 @@ class ModelPatterns:
         self.ways: Sequence[Way | None] = _WAYS
         if not _runs(self._whole):
             raise _rejected(self.name, "one of its calls gives something else than tensors")
-        possible = [one for one in changes(self._whole) if _runs(replace(self._whole, calls=one[1]))]
+        possible = [one for one in changes(self._whole) if _runs(replace(self._whole, calls=one.calls))]
         self._changes = shuffled(possible, random.Random(self.name))
 
     def candidates(self, way: Way, number: int) -> Iterator[Candidate]:
@@ -67,8 +67,8 @@ class ModelPatterns:
                 # One after the other, so that none is left out for long.
                 turn, at = divmod(number, len(_WAYS))
                 first = (turn * _WAYS.count("near") + _WAYS[:at].count("near")) % max(len(self._changes), 1)
-                for text, calls in (*self._changes[first:], *self._changes[:first]):
-                    yield Candidate(replace(whole, calls=calls), "near", text)
+                for one in (*self._changes[first:], *self._changes[:first]):
+                    yield Candidate(replace(whole, calls=one.calls), "near", one.text)
             elif way == "dtype":
                 for dtype, names in cast_others(whole, number):
                     yield Candidate(replace(whole, names=names), "dtype", str(dtype).removeprefix("torch."))

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 
@@ -123,15 +123,26 @@ def recorded(instance: Instance) -> RecordedInstance | None:
     return RecordedInstance(names, dict(instance.kinds), tuple(recorder.calls), results)
 
 
-def changes(whole: RecordedInstance) -> Iterator[tuple[str, tuple[RecordedCall, ...]]]:
+class Change(NamedTuple):
+    """A change in one call.
+
+    Attributes:
+        text: What was changed.
+        calls: All calls with it.
+        is_default: An argument is given that the call leaves out.
+    """
+
+    text: str
+    calls: tuple[RecordedCall, ...]
+    is_default: bool
+
+
+def changes(whole: RecordedInstance) -> Iterator[Change]:
     """Yield calls with another literal, without an operand, with operands swapped or one for another."""
     for at, call in enumerate(whole.calls):
-        for text, changed in _changed_calls(whole, at, call):
-            yield f"{name_of(call.op)}: {text}", (*whole.calls[:at], changed, *whole.calls[at + 1 :])
-
-
-Change = tuple[str, tuple[RecordedCall, ...]]
-"""What was changed, and all calls with it."""
+        for text, changed, is_default in _changed_calls(whole, at, call):
+            calls = (*whole.calls[:at], changed, *whole.calls[at + 1 :])
+            yield Change(f"{name_of(call.op)}: {text}", calls, is_default)
 
 
 def shuffled(found: Sequence[Change], rng: random.Random) -> list[Change]:
@@ -141,11 +152,11 @@ def shuffled(found: Sequence[Change], rng: random.Random) -> list[Change]:
     """
     groups: dict[str, list[Change]] = {}
     for one in rng.sample(found, len(found)):
-        groups.setdefault(one[0].partition(" = ")[0], []).append(one)
+        groups.setdefault(one.text.partition(" = ")[0], []).append(one)
     return [one for round_ in zip_longest(*groups.values()) for one in round_ if one is not None]
 
 
-def _changed_calls(whole: RecordedInstance, at: int, call: RecordedCall) -> Iterator[tuple[str, RecordedCall]]:
+def _changed_calls(whole: RecordedInstance, at: int, call: RecordedCall) -> Iterator[tuple[str, RecordedCall, bool]]:
     schema = call.op._schema.arguments
     written = {one.name: value for one, value in zip(schema, call.args, strict=False)} | dict(call.kwargs)
     for place, one in enumerate(schema):
@@ -156,12 +167,12 @@ def _changed_calls(whole: RecordedInstance, at: int, call: RecordedCall) -> Iter
         for other in _other_arguments(value, str(one.real_type), whole, at):
             changed = _with_argument(call, schema, place, other)
             if changed is not None:
-                yield f"{one.name} = {_text(other)}", changed
+                yield f"{one.name} = {_text(other)}", changed, not given
     operands = [place for place, value in enumerate(call.args) if isinstance(value, Ref)]
     for first, second in pairwise(operands):
         args = list(call.args)
         args[first], args[second] = args[second], args[first]
-        yield "operands swapped", replace(call, args=tuple(args))
+        yield "operands swapped", replace(call, args=tuple(args)), False
 
 
 def _other_arguments(value: Any, type_name: str, whole: RecordedInstance, at: int) -> Iterator[Any]:

@@ -127,9 +127,13 @@ class RulePatterns:
         instance = pattern_instance(self._rule, number + 1)
         whole = None if instance is None else recorded(instance)
         changed = [] if whole is None else list(changes(whole))
-        for text, calls in shuffled(changed, random.Random(f"{self.name}:{number}")):
+        found = shuffled(changed, random.Random(f"{self.name}:{number}"))
+        if number % 4 == 0:
+            # What a rule leaves out must have its default: nothing in the rule's text says so.
+            found.sort(key=lambda one: not one.is_default)
+        for one in found:
             if whole is not None:
-                yield self._candidate(replace(whole, calls=calls), "near", text)
+                yield self._candidate(replace(whole, calls=one.calls), "near", one.text)
 
 
 def asks_ranges(rule: CompiledRule) -> bool:

@@ -151,3 +151,11 @@ def test_no_program_pins_memory() -> None:
     assert not Insertion(scope, instance).is_possible()
     instance.pins = False
     assert Insertion(scope, instance).is_possible()
+
+
+def test_what_a_rule_leaves_out_is_given_first_in_every_fourth() -> None:
+    source = RulePatterns(load_book("algebra").rule("simplify.sub-neg-to-add"))
+    first = {number: next(source.candidates("near", number)).what for number in (*range(0, 40, 4), *range(2, 40, 4))}
+    given = {number for number, what in first.items() if what.startswith("aten.sub.Tensor: alpha = ")}
+    assert given >= set(range(0, 40, 4))
+    assert not given >= set(range(2, 40, 4))
