@@ -25,7 +25,7 @@ from exirkit.fuzz.generation import (
 )
 from exirkit.fuzz.oracles import DEFAULT_ORACLES, check, oracles_named
 from exirkit.fuzz.programs import Program, program_text
-from exirkit.fuzz.triage import bucket, find_culprit, reduce, repro_script, same_failure, with_fewer_choices
+from exirkit.fuzz.triage import bucket, localized, repro_script
 from exirkit.ir import Diagnostic, UsageError
 
 from .bench import Case, Checked
@@ -142,11 +142,8 @@ def analysed(
     program: Program, failure: Failure, compiler: Compiler, seed: int, number: int = 0
 ) -> tuple[Analysis, Failure]:
     """Return everything that can be found out about a failure, and how the reduced program fails."""
-    compiler = with_fewer_choices(program, failure, compiler, seed)
-    small = reduce(program, same_failure(failure, compiler=compiler, seed=seed), trials=_TRIALS)
-    again = check(small, compiler=compiler, oracles=("eager-run", failure.oracle), seed=seed).failures
-    shown = again[0] if again else failure
-    culprit = find_culprit(small, shown, compiler=compiler, seed=seed)
+    found = localized(program, failure, compiler, seed, trials=_TRIALS)
+    small, shown, culprit = found.program, found.failure, found.culprit
     made = Analysis(
         seed=seed,
         number=number,
@@ -155,8 +152,8 @@ def analysed(
         rule=culprit.rule,
         application=culprit.application,
         reduced=program_text(small),
-        repro=repro_script(small, shown, compiler=compiler, seed=seed, culprit=culprit),
-        note=None if again else "the reduced program does not fail again: something is not deterministic",
+        repro=repro_script(small, shown, compiler=found.compiler, seed=seed, culprit=culprit),
+        note=None if found.is_repeated else "the reduced program does not fail again: something is not deterministic",
     )
     return made, shown
 

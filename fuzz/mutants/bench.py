@@ -19,7 +19,7 @@ from exirkit.fuzz.examination import Failure, Verdict
 from exirkit.fuzz.generation import generate
 from exirkit.fuzz.oracles import DEFAULT_ORACLES, check
 from exirkit.fuzz.programs import Program, parse_program
-from exirkit.fuzz.triage import find_culprit, with_fewer_choices
+from exirkit.fuzz.triage import localized
 
 from .applying import applied, applied_companions
 from .model import Mutant, shipped_mutants
@@ -32,6 +32,8 @@ _MOST_COMPARED = 5
 _START_SECONDS = 120
 # Programs for which a bug is applied once.
 _BATCH = 16
+# Programs that are tried to reduce the one that shows a bug, before its culprit is sought.
+_TRIALS = 60
 _PATIENCE = 10
 """Seconds to wait for one second of a processor."""
 
@@ -199,8 +201,7 @@ def _blamed(mutant: Mutant, program: Program, failure: Failure, compiler: Compil
     found = {"killed_by": failure.oracle, "symptom": failure.symptom}
     try:
         with applied(mutant):
-            compiler = with_fewer_choices(program, failure, compiler, seed)
-            culprit = find_culprit(program, failure, compiler=compiler, seed=seed)
+            culprit = localized(program, failure, compiler, seed, trials=_TRIALS).culprit
     except Exception as error:  # the mutant may break the search for it; it is found all the same
         return {**found, "is_blame_right": False, "note": f"{type(error).__name__}: {error}"}
     return {**found, "blamed": culprit.part, "is_blame_right": culprit.part in mutant.culprits}

@@ -1,0 +1,49 @@
+"""A failure of a program: a small program that fails alike, and the part of the compiler that is to blame."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from exirkit.fuzz.compilers import Compiler
+from exirkit.fuzz.examination import Failure
+from exirkit.fuzz.oracles import check
+from exirkit.fuzz.programs import Program
+
+from .localization import Culprit, find_culprit
+from .reducing import reduce, same_failure, with_fewer_choices
+
+
+@dataclass(frozen=True)
+class Localized:
+    """What is known of a failure.
+
+    Attributes:
+        program: A small program that fails alike.
+        compiler: With as few choices as show it.
+        failure: How the small program fails.
+        culprit: What is to blame.
+        is_repeated: The small program has failed again; otherwise something is not deterministic.
+    """
+
+    program: Program
+    compiler: Compiler
+    failure: Failure
+    culprit: Culprit
+    is_repeated: bool
+
+
+def localized(program: Program, failure: Failure, compiler: Compiler, seed: int = 0, *, trials: int) -> Localized:
+    """Reduce a program, and find the culprit in what is left: other parts have less to do with it.
+
+    Args:
+        program: The program.
+        failure: What an oracle found.
+        compiler: What lowered it.
+        seed: As for `check`.
+        trials: How many programs are tried to reduce it.
+    """
+    compiler = with_fewer_choices(program, failure, compiler, seed)
+    small = reduce(program, same_failure(failure, compiler=compiler, seed=seed), trials=trials)
+    again = check(small, compiler=compiler, oracles=("eager-run", failure.oracle), seed=seed).failures
+    shown = again[0] if again else failure
+    return Localized(small, compiler, shown, find_culprit(small, shown, compiler=compiler, seed=seed), bool(again))
