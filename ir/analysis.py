@@ -60,6 +60,9 @@ def same_argument(left: Any, right: Any) -> bool:
     """
     if left is right:
         return True
+    if type(left) is int and type(right) is int:
+        # Most are sizes and places, and this is asked very often.
+        return left == right
     if isinstance(left, _SYMBOLIC) or isinstance(right, _SYMBOLIC):
         return _kind(left) is not None and _kind(left) is _kind(right) and bool(_expression(left) == _expression(right))
     if isinstance(left, list | tuple):

@@ -86,7 +86,13 @@ def stride_from_dim_order(sizes: Sequence[Dim], dim_order: Sequence[int]) -> lis
 
 def contiguous_stride(sizes: Sequence[Dim]) -> list[Dim]:
     """Return the strides, in elements, of a row-major tensor with these sizes."""
-    return stride_from_dim_order(sizes, range(len(sizes)))
+    strides: list[Dim] = [1] * len(sizes)
+    for place in range(len(sizes) - 1, 0, -1):
+        size, step = sizes[place], strides[place]
+        if type(size) is not int or type(step) is not int:
+            return stride_from_dim_order(sizes, range(len(sizes)))
+        strides[place - 1] = step * size if size else step
+    return strides
 
 
 def dim_order_from_memory_format(memory_format: torch.memory_format, ndim: int) -> list[int]:

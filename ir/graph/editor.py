@@ -144,7 +144,7 @@ class GraphEditor(NodeEditor):
     def _settle(self) -> None:
         """Let go of what only an undo would have needed."""
         for change in self._journal:
-            if isinstance(change, Erased):
+            if type(change) is Erased:
                 release(change.node)
         self._journal.clear()
         self._forget()

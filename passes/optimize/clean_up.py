@@ -299,6 +299,9 @@ def _arguments(node: Node) -> Hashable:
 
 def _key(argument: Any) -> Hashable:
     """Return a key that is equal for equal arguments only."""
+    if type(argument) is int or type(argument) is bool:
+        # Most are, and there are many.
+        return (type(argument), argument)
     if isinstance(argument, Node):
         return argument
     if isinstance(argument, list | tuple):

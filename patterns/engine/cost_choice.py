@@ -232,9 +232,16 @@ def _scratch(made: Sequence[Node]) -> float:
         for user in node.users:
             last[bases[node]] = max(last[bases[node]], place.get(user, len(order)))
     sizes = {node: _nbytes(node) if bases[node] is node else 0.0 for node in order}
-    most = 0.0
-    for index in range(len(order)):
-        most = max(most, sum(sizes[node] for node in order[: index + 1] if last[node] >= index))
+    if math.inf in sizes.values():
+        return math.inf
+    dying = [0.0] * (len(order) + 1)
+    for node in order:
+        dying[last[node]] += sizes[node]
+    most = live = 0.0
+    for node, gone in zip(order, dying, strict=False):
+        live += sizes[node]
+        most = max(most, live)
+        live -= gone
     return most
 
 

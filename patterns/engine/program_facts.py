@@ -226,7 +226,8 @@ class ConstantValues:
             return None
         signature = self.program.graph_signature
         if self._spec_count != len(signature.input_specs) or node.name not in self._specs:
-            self._specs = {getattr(spec.arg, "name", ""): spec for spec in signature.input_specs}
+            # Rules that store tensors let this be done often: no call for each input.
+            self._specs = {spec.arg.name: spec for spec in signature.input_specs}
             self._spec_count = len(signature.input_specs)
             self._written = frozenset(str(spec.target) for spec in signature.output_specs if spec.kind in _CHANGING)
         return self._specs.get(node.name)

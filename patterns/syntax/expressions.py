@@ -528,8 +528,10 @@ def _guarded(node: ast.AST, compute: Compiled) -> Compiled:
 
 
 def _bounded(value: Any, node: ast.AST) -> Any:
-    if type(value) is int and value.bit_length() > MAX_BITS:
-        raise ExpressionError("a number of more than 4096 bits", node)
+    if type(value) is int:
+        if value.bit_length() > MAX_BITS:
+            raise ExpressionError("a number of more than 4096 bits", node)
+        return value
     if isinstance(value, str | list | tuple) and len(value) > MAX_ELEMENTS:
         raise ExpressionError(f"a sequence of more than {MAX_ELEMENTS} elements", node)
     if isinstance(value, torch.Tensor) and value.numel() > 1 << 32:
