@@ -84,6 +84,31 @@ def test_less_memory_takes_more_strips() -> None:
     assert counts[3] == 0
 
 
+def depthwise(self: Any, x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.conv2d(x, self.weight[:4, :1], padding=1, groups=4)
+
+
+def depthwise_along_one_dim(self: Any, x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.conv1d(x, self.weight[:4, :1, 0], padding=1, groups=4)
+
+
+@pytest.mark.parametrize(
+    ("function", "shape", "most"),
+    [
+        (depthwise, (1, 4, 20, 20), 3),
+        (depthwise_along_one_dim, (1, 4, 400), 2),
+        (lambda self, x: x.permute(0, 2, 1, 3), (1, 64, 4, 32), 2),
+        (lambda self, x: x.permute(0, 2, 1, 3), (1, 4, 64, 32), 2),
+    ],
+    ids=["convolution", "convolution over one dim", "few slices of the second", "few slices of the first"],
+)
+def test_slices_are_joined_as_they_are(function: Any, shape: tuple[int, ...], most: int) -> None:
+    # A reshape of each would double what is made, for the rest of the lowering to visit.
+    found = rewritten(function, torch.randn(shape), target=HOST)
+    assert found.count("aten.slice_copy.Tensor") > most
+    assert found.count("aten.view_copy.default") <= most
+
+
 def attention(mask: torch.Tensor | None) -> Any:
     def function(self: Any, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.scaled_dot_product_attention(q, k, k, attn_mask=mask)
