@@ -113,12 +113,23 @@ def _writes_twice(view: _View) -> bool:
     return False
 
 
-def _swaps(view: _View) -> bool:
+def _passed_on(view: _View) -> set[tuple[str, str]]:
+    """Return the buffers that are written with what another value holds, with that value."""
     pairs = {(buffer, source) for _, buffer, source in _buffers_written(view)}
     pairs |= {
         (buffer, copied[1]) for _, buffer, source in _buffers_written(view) if (copied := _copied_into(view, source))
     }
-    return any((other, one) in pairs for one, other in pairs if one != other)
+    return {(one, other) for one, other in pairs if one != other}
+
+
+def _swaps(view: _View) -> bool:
+    pairs = _passed_on(view)
+    return any((other, one) in pairs for one, other in pairs)
+
+
+def _delays(view: _View) -> bool:
+    pairs, written = _passed_on(view), {buffer for _, buffer, _ in _buffers_written(view)}
+    return any(other in written and (other, one) not in pairs for one, other in pairs)
 
 
 def _reads_late(view: _View) -> bool:
@@ -294,6 +305,7 @@ _TESTS: Mapping[str, Callable[[_View], bool]] = {
     "mutable_buffer": lambda view: bool(_buffers_written(view)),
     "two_writes": _writes_twice,
     "swapped_buffers": _swaps,
+    "delayed_buffers": _delays,
     "old_value_read_late": _reads_late,
     "written_input": lambda view: any(
         target not in view.stored for method in view.program.methods for target, _ in method.updates

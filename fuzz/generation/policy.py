@@ -23,6 +23,7 @@ FLOORS: Mapping[str, float] = {
     "mutable_buffer": 0.30,
     "two_writes": 0.05,
     "swapped_buffers": 0.05,
+    "delayed_buffers": 0.03,
     "old_value_read_late": 0.05,
     "written_input": 0.05,
     "stored": 0.60,
@@ -58,6 +59,7 @@ FLOORS: Mapping[str, float] = {
 _SURPLUS: Mapping[str, float] = {
     "two_writes": 1.6,
     "swapped_buffers": 1.4,
+    "delayed_buffers": 1.6,
     "similar_calls": 1.6,
     "data_sized": 1.5,
     "argument_left_out": 2.4,
@@ -267,6 +269,7 @@ _PARENTS: Mapping[str, tuple[str, ...]] = {
     "mutable_buffer": ("stored",),
     "two_writes": ("mutable_buffer",),
     "swapped_buffers": ("mutable_buffer",),
+    "delayed_buffers": ("mutable_buffer",),
     "old_value_read_late": ("mutable_buffer",),
     "equal_stored": ("stored",),
     "odd_strides": ("stored",),

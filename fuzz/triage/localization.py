@@ -28,7 +28,7 @@ from exirkit.fuzz.examination import (
 from exirkit.fuzz.official import missing_reason
 from exirkit.fuzz.oracles import ORACLES, calls_of_several_orders, check, examine, oracles_named
 from exirkit.fuzz.programs import Program
-from exirkit.ir import DiagnosticError, TensorSpec
+from exirkit.ir import DiagnosticError, TensorSpec, graphs_by_path, pytree
 from exirkit.passes import ApplyRules
 from exirkit.patterns import bisect_rewrites
 from exirkit.verifiers import check_form, check_metadata, check_quantization
@@ -162,6 +162,33 @@ def _other_plans(examination: Examination, failure: Failure) -> Culprit | None:
     return None
 
 
+def _plan(examination: Examination, failure: Failure) -> Culprit | None:
+    """Name the planner for places that are wrong, unless a view that it was given does not fit into its base."""
+    if failure.stage != "planner" or not _PLAN_CODES & set(re.findall(r"\bEK\d+", failure.symptom)):
+        return None
+    trace = LoweringTrace(keeps_snapshots=True)
+    try:
+        examination.compiler.lower(examination.exported, trace)
+    except Exception:  # whatever the chain raises is what is localized here
+        path = trace.path_so_far(examination.exported)
+        graphs = [module.graph for one in path[-1:] for _, module in graphs_by_path(one.program.graph_module)]
+        leaves = [
+            leaf for graph in graphs for node in graph.nodes for leaf in pytree.tree_leaves(node.meta.get("spec"))
+        ]
+        if all(_fits(leaf) for leaf in leaves if isinstance(leaf, TensorSpec)):
+            return Culprit("planner", evidence="what it was given is right, its plan is not")
+    return None
+
+
+def _fits(spec: TensorSpec) -> bool:
+    """Whether a spec is that of a view which its base holds, or of no view."""
+    base = spec.storage_base
+    return base is None or 0 <= spec.storage_offset_bytes <= base.nbytes() - spec.nbytes()
+
+
+_PLAN_CODES = frozenset(f"EK{number}" for number in range(341, 347))
+
+
 def _shared_views(examination: Examination, failure: Failure) -> Culprit | None:
     """Test whether it helps if no value shares the memory of another."""
     compiler = examination.compiler
@@ -191,7 +218,11 @@ def _layout_passes(examination: Examination, failure: Failure) -> Culprit | None
     lowering = examination.compiler.lower(examination.exported, trace)
     path = trace.path_to(method, lowering.planned.get(method))
     first = next((at for at, one in reversed([*enumerate(path)]) if one.stage == _ONE_LAYOUT), None)
-    for one in () if first is None else path[first:]:
+    if first is None and path:
+        return Culprit(
+            _ONE_LAYOUT, method=method, evidence=f"kernels get several layouts, and {_ONE_LAYOUT} does nothing"
+        )
+    for one in path[first:]:
         if any(True for _ in calls_of_several_orders(one.program)):
             return Culprit(one.stage, method=method, evidence=f"kernels get several layouts after {one.stage}")
     return None
@@ -429,6 +460,7 @@ STEPS: Mapping[str, Callable[[Examination, Failure], Culprit | None]] = {
     "earlier oracles": _earlier_oracles,
     "allocation": _allocation,
     "other plans": _other_plans,
+    "plan": _plan,
     "shared views": _shared_views,
     "shared results": _shared_results,
     "layout passes": _layout_passes,

@@ -41,11 +41,12 @@ class Writes:
             self._prepare_odd()
         if not self.building.requests("mutable_buffer"):
             return
-        count = 2 if self.building.requests("swapped_buffers") else self.scope.choices.integer(1, 2)
+        is_pair = self.building.requests("swapped_buffers") or self.building.requests("delayed_buffers")
+        count = 2 if is_pair else self.scope.choices.integer(1, 2)
         sizes = self.building.draw_sizes((1, 3), is_static=True, nonempty=True)
         dtype = self.building.plan.dtypes[0]
         for _ in range(count):
-            if not self.building.requests("swapped_buffers") and self.scope.choices.chance(0.5):
+            if not is_pair and self.scope.choices.chance(0.5):
                 sizes = self.building.draw_sizes((1, 3), is_static=True, nonempty=True)
                 dtype = self.scope.choices.pick(self.building.plan.dtypes)
             zeros = self.scope.choices.chance(0.4)
@@ -140,7 +141,7 @@ class Writes:
         """
         buffers = self.written_values()
         if not is_reader:
-            self._swap(buffers)
+            self._pass_on(buffers)
             for buffer in buffers:
                 if buffer.name not in self.updates:
                     self.updates[buffer.name] = self._shared(buffer) or self._update_of(buffer)
@@ -150,14 +151,17 @@ class Writes:
         if self.building.requests("written_input") and self.scope.inputs:
             self._write_input()
 
-    def _swap(self, buffers: list[Value]) -> None:
-        if not self.building.requests("swapped_buffers") or len(buffers) < 2:
+    def _pass_on(self, buffers: list[Value]) -> None:
+        """Give each of two buffers what the other had, or one of them, as in a delay line."""
+        is_swap = self.building.requests("swapped_buffers")
+        if not (is_swap or self.building.requests("delayed_buffers")) or len(buffers) < 2:
             return
         one, other = buffers[:2]
         if one.dtype != other.dtype or one.sizes != other.sizes:
             return
         is_direct = self.scope.choices.chance(0.4)
-        for target, source in ((one, other), (other, one)):
+        pairs = [(one, other), (other, one)]
+        for target, source in pairs if is_swap else [self.scope.choices.pick(pairs)]:
             if is_direct:
                 self.updates[target.name] = source
                 continue

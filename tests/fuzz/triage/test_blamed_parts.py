@@ -11,13 +11,13 @@ import torch
 from exirkit import GraphEditor, Pass, ops
 from exirkit.fuzz.compilers import ExirkitCompiler, LoweringTrace
 from exirkit.fuzz.examination import Examination, Failure, was_met_before
-from exirkit.fuzz.mutants import Mutant, applied
+from exirkit.fuzz.mutants import Mutant, applied, mutant
 from exirkit.fuzz.oracles import check
 from exirkit.fuzz.programs import build, parse_program, varied
-from exirkit.fuzz.triage import find_culprit, localization
+from exirkit.fuzz.triage import find_culprit, localization, localized
 from exirkit.fuzz.triage.localization import _first_of_the_last
 from exirkit.fuzz.triage.overwritten import first_overwritten
-from exirkit.ir import copy_program
+from exirkit.ir import TensorSpec, copy_program
 from exirkit.passes.stage_events import StageEvent
 
 _NEGATION = """program(1)
@@ -56,6 +56,27 @@ def forward(x: "f32[2, 3, 2, 2]", y: "f32[2, 3, 2, 2]"):
 
 run("forward", x=dyadic(1, layout="channels_last"), y=dyadic(2))
 """
+_SHIFT_BESIDE_OTHERS = """program(1)
+
+def forward(x: "i32[4]", n: "i32[4]", f: "f32[2, 3]"):
+    a = aten.bitwise_left_shift.Tensor(x, n)
+    b, _ = aten.median.dim(f, 1)
+    c = aten.neg.default(x)
+    return a, b, c
+
+run("forward", x=numbers([1, 3, -5, 7]), n=numbers([1, 32, 64, 40]), f=dyadic(1))
+"""
+_SHIFTED = Mutant(
+    id="shifted-by-more-than-its-bits",
+    part="pass",
+    culprits=("decompose-to-core",),
+    doc="A number that is shifted by more places than it has bits stays what it is.",
+    module="passes.to_aten.expressions",
+    function="shifted_left",
+    old="torch.where((places >= 0) & (places < bits), x, 0)",
+    new="torch.where(places >= 0, x, 0)",
+    program=_SHIFT_BESIDE_OTHERS,
+)
 _SAWTOOTH = """program(1)
 s0 = symbol(2, 8)
 
@@ -359,3 +380,35 @@ def test_the_first_of_the_last_bad_programs() -> None:
     assert _first_of_the_last(path, is_bad) == 2
     assert _first_of_the_last(path[:2], is_bad) is None
     assert _first_of_the_last(path[:1], is_bad) == 0
+
+
+@pytest.mark.parametrize("name", ["base-dies-before-its-view", "view-beside-its-base", "reduction-of-channels-last"])
+def test_the_planner_is_blamed_for_its_plan_and_a_pass_for_what_it_leaves_undone(name: str) -> None:
+    one = mutant(name)
+    program = parse_program(one.program)
+    with applied(one):
+        failure = check(program).failures[0]
+        culprit = find_culprit(program, failure)
+    assert culprit.part in one.culprits
+    assert check(program).is_good
+
+
+def test_a_view_that_its_base_cannot_hold_is_not_the_planners() -> None:
+    base = TensorSpec(torch.float32, (2, 3))
+    inner = TensorSpec(torch.float32, (3,))
+    inner.storage_base, inner.storage_offset_bytes = base, 12
+    outer = TensorSpec(torch.float32, (3,))
+    outer.storage_base, outer.storage_offset_bytes = base, 16
+    assert [localization._fits(one) for one in (base, inner, outer)] == [True, True, False]
+
+
+def test_a_small_program_is_asked_for_the_culprit() -> None:
+    # What else a program does has its own culprits: a pass that another call needs, or a choice of the compiler.
+    program = parse_program(_SHIFT_BESIDE_OTHERS)
+    with applied(_SHIFTED):
+        compiler = ExirkitCompiler(in_place=True)
+        failure = check(program, compiler=compiler).failures[0]
+        found = localized(program, failure, compiler, trials=60)
+    assert (found.culprit.part, found.is_repeated) == ("decompose-to-core", True)
+    assert [step.op for step in found.program.methods[0].steps] == ["aten.bitwise_left_shift.Tensor"]
+    assert found.compiler == ExirkitCompiler()
