@@ -78,6 +78,8 @@ def test_nothing_wrong_is_exit_code_0(invoke: Invoke, policy: Path) -> None:
     [
         (["--seeds", "x"], 2, "EK860"),
         (["--target", "?"], 2, "EK711"),
+        (["--against", "passes:Mine", "--bench", "no.such:Bench"], 2, "--against and --bench exclude each other"),
+        (["--model", "models:make"], 2, "--model needs --against"),
         (["--dask", "tcp://x", "--workers", "2"], 2, "EK711"),
         (["--bench", "no.such:Bench"], 1, "EK863"),
         (["--db", "nowhere/fuzz.db"], 1, "EK861"),

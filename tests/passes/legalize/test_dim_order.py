@@ -9,10 +9,11 @@ import pytest
 import torch
 from tests.official.oracle import OfficialRuntime
 from tests.passes.lowering import call_nodes, edge_program, executorch_program, run
-from tests.passes.programs import apply
+from tests.passes.programs import Function, apply
 from torch.export import ExportedProgram
 from torch.nn import functional
 
+from exirkit import EdgeCompileConfig, to_edge
 from exirkit.emit import emit_program, lay_out
 from exirkit.ir import dim_order_from_stride, operators_with, ops
 from exirkit.passes import LegalizeDimOrder, MemoryPlanningPass
@@ -131,3 +132,19 @@ def test_the_runtime_agrees_on_channels_last_inputs(
     expected = torch.utils._pytree.tree_leaves(function(X))
     for ours, theirs in zip(answers, expected, strict=True):
         torch.testing.assert_close(ours.contiguous(), theirs.contiguous())
+
+
+def test_an_order_that_no_kernel_takes_is_stated_as_row_major() -> None:
+    made = legalized(lambda x: x.to(torch.float64) * 2, torch.rand(2, 3, 4).transpose(1, 2))
+    assert copies(made) == [[0, 1, 2]]
+
+
+def test_a_cast_without_dim_orders_keeps_its_dtype() -> None:
+    def cast(x: torch.Tensor) -> torch.Tensor:
+        return x.to(torch.float64, memory_format=LAST).sum()
+
+    program = torch.export.export(Function(cast), (torch.rand(1, 2, 3, 4),))
+    made = to_edge(program, compile_config=EdgeCompileConfig(_skip_dim_order=True)).to_executorch()
+    (node,) = call_nodes(made.exported_program(), torch.ops.aten._to_copy.out)
+    assert node.kwargs["memory_format"] == torch.contiguous_format
+    assert node.meta["val"].dtype == torch.float64

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from torch.export import ExportedProgram
 
 from exirkit.ir import ModelError, called_graphs
 from exirkit.passes import Pipeline, WholeGraphNeededError, decomposition_passes
+from exirkit.passes.to_aten.functionalize import reject_writes_to_carried
 
 X = torch.arange(12.0).reshape(3, 4) - 5
 
@@ -89,3 +91,25 @@ def test_one_memory_under_two_names() -> None:
 
     with pytest.raises(ModelError, match="under another name"):
         alone(exported(Function(both), X))
+
+
+@pytest.mark.parametrize(
+    ("kind", "writes", "what"),
+    [
+        ("while_loop", [{}, {0: None}], "a value that it carries"),
+        ("while_loop", [{1: None}, {}], "the condition of a loop"),
+        ("map", [{1: None}], "the body of map"),
+        ("while_loop", [{}, {1: None}], ""),
+        ("cond", [{0: None}, {}], ""),
+        ("while_loop", [{}, {}], ""),
+    ],
+)
+def test_writes_that_no_result_of_a_call_stands_for(kind: str, writes: Any, what: str) -> None:
+    node = torch.fx.Graph().placeholder("x")
+    carried = (node,) if kind == "while_loop" else ()
+    call: Any = SimpleNamespace(kind=kind, carried=carried, node=node)
+    if not what:
+        reject_writes_to_carried(call, writes)
+        return
+    with pytest.raises(ModelError, match=f"EK427.*{what}"):
+        reject_writes_to_carried(call, writes)
