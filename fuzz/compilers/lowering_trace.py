@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -60,6 +60,7 @@ class LoweringTrace:
     Args:
         has_state: Whether the program keeps something from run to run.
         keeps_snapshots: Keep a copy of the program after every pass that changes it.
+        always_after: Passes after which a copy is kept although they have changed nothing.
 
     Attributes:
         current: The pass or part that works now, and after an exception the one that raised it.
@@ -76,9 +77,12 @@ class LoweringTrace:
     sees_passes: ClassVar[bool] = False
     """Whether passes that are applied without a pipeline are told as stages too."""
 
-    def __init__(self, *, has_state: bool = False, keeps_snapshots: bool = False) -> None:
+    def __init__(
+        self, *, has_state: bool = False, keeps_snapshots: bool = False, always_after: Collection[str] = ()
+    ) -> None:
         self.has_state = has_state
         self.keeps_snapshots = keeps_snapshots
+        self.always_after = frozenset(always_after)
         self.current: str | None = None
         self.relaxing_rules: dict[str, None] = {}
         self.applied: dict[str, int] = {}
@@ -120,7 +124,7 @@ class LoweringTrace:
             if isinstance(event.edit, ApplyRules):
                 self._note_rules(event.edit, event.edit.reports[-1:])
             self._note_stage(event)
-            if self.keeps_snapshots and event.modified:
+            if self.keeps_snapshots and (event.modified or event.name in self.always_after):
                 copied = copy_program(event.program)
                 snapshot = Snapshot("", event.name, event.pipeline, copied, event.edit)
                 self._runs[event.run].steps[event.position] = snapshot

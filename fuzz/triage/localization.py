@@ -213,16 +213,12 @@ def _shared_results(examination: Examination, failure: Failure) -> Culprit | Non
 
 def _layout_passes(examination: Examination, failure: Failure) -> Culprit | None:
     """Return the pass that gives kernels one layout, if it leaves several, or the one behind it that makes several."""
-    trace = LoweringTrace(has_state=examination.trace.has_state, keeps_snapshots=True)
+    trace = LoweringTrace(has_state=examination.trace.has_state, keeps_snapshots=True, always_after=(_ONE_LAYOUT,))
     method = str(failure.details["method"])
     lowering = examination.compiler.lower(examination.exported, trace)
     path = trace.path_to(method, lowering.planned.get(method))
     first = next((at for at, one in reversed([*enumerate(path)]) if one.stage == _ONE_LAYOUT), None)
-    if first is None and path:
-        return Culprit(
-            _ONE_LAYOUT, method=method, evidence=f"kernels get several layouts, and {_ONE_LAYOUT} does nothing"
-        )
-    for one in path[first:]:
+    for one in () if first is None else path[first:]:
         if any(True for _ in calls_of_several_orders(one.program)):
             return Culprit(one.stage, method=method, evidence=f"kernels get several layouts after {one.stage}")
     return None

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from benchmarks.mutants.fresh_mutants import LIST, read_mutants
 
 from exirkit import GraphEditor, Pass, ops
 from exirkit.fuzz.compilers import ExirkitCompiler, LoweringTrace
 from exirkit.fuzz.examination import Examination, Failure, was_met_before
 from exirkit.fuzz.mutants import Mutant, applied, mutant
+from exirkit.fuzz.mutants.model import named
 from exirkit.fuzz.oracles import check
 from exirkit.fuzz.programs import build, parse_program, varied
 from exirkit.fuzz.triage import find_culprit, localization, localized
@@ -66,17 +68,6 @@ def forward(x: "i32[4]", n: "i32[4]", f: "f32[2, 3]"):
 
 run("forward", x=numbers([1, 3, -5, 7]), n=numbers([1, 32, 64, 40]), f=dyadic(1))
 """
-_SHIFTED = Mutant(
-    id="shifted-by-more-than-its-bits",
-    part="pass",
-    culprits=("decompose-to-core",),
-    doc="A number that is shifted by more places than it has bits stays what it is.",
-    module="passes.to_aten.expressions",
-    function="shifted_left",
-    old="torch.where((places >= 0) & (places < bits), x, 0)",
-    new="torch.where(places >= 0, x, 0)",
-    program=_SHIFT_BESIDE_OTHERS,
-)
 _SAWTOOTH = """program(1)
 s0 = symbol(2, 8)
 
@@ -405,7 +396,8 @@ def test_a_view_that_its_base_cannot_hold_is_not_the_planners() -> None:
 def test_a_small_program_is_asked_for_the_culprit() -> None:
     # What else a program does has its own culprits: a pass that another call needs, or a choice of the compiler.
     program = parse_program(_SHIFT_BESIDE_OTHERS)
-    with applied(_SHIFTED):
+    third = read_mutants(LIST.with_name("mutants_third_set.yaml"))
+    with applied(named("shifted-by-more-than-its-bits", third)):
         compiler = ExirkitCompiler(in_place=True)
         failure = check(program, compiler=compiler).failures[0]
         found = localized(program, failure, compiler, trials=60)
