@@ -284,6 +284,7 @@ from .torch_internals import serialized_graph as serialized_graph
 from .torch_internals import serialized_ranges as serialized_ranges
 from .torch_internals import serialized_version as serialized_version
 from .torch_internals import shape_source as shape_source
+from .torch_internals import side_effectful_functions as side_effectful_functions
 from .torch_internals import statically_known_true as statically_known_true
 from .torch_internals import use_lazy_graph_module as use_lazy_graph_module
 from .torch_internals import without_machine_libraries as without_machine_libraries

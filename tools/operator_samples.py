@@ -2,7 +2,8 @@
 
 PyTorch tests its operators with samples of its own (`op_db`). Each is exported, and the calls of the program are kept:
 the operator, what its tensors are and its other arguments. Beside each call stand some that differ in one argument: a
-number that compilers take for nothing (0, 1, -0.0), a place that is counted from the end, a factor that was left out.
+number that compilers take for nothing (0, 1, -0.0), a place that is counted from the end, a factor that was left out;
+and some on larger tensors.
 A call is kept if eager PyTorch takes it and our compiler agrees; where it does not is printed. Elements of a tensor
 that may not be drawn stand beside its type.
 
@@ -52,8 +53,10 @@ _MOST_ELEMENTS = 64
 _SIZES = {20: 5, 10: 4, 5: 3, 15: 4, 25: 5, 8: 2}
 """PyTorch's sizes, and smaller ones that do as well for most operators."""
 _DTYPES = (torch.float32, torch.int64, torch.bool)
-_MOST_RECORDED, _MOST_CHANGED = 5, 10
+_MOST_RECORDED, _MOST_CHANGED, _MOST_LARGER = 5, 10, 2
 """Calls of one operator that are kept, at most."""
+_LONG, _MOST_OF_LARGER = 17, 250
+"""Elements along a dim of a larger call, at least, since sorts of fewer keep equal elements in order; and in all."""
 _LEFT_OUT_ARGUMENTS = frozenset({"device", "pin_memory", "generator"})
 _RETRACED = 200
 """What it costs, in calls, that torch traces the whole program again."""
@@ -331,6 +334,23 @@ def _lengthened(sample: Sample) -> Iterator[Sample]:
                 yield replace(sample, args=(*sample.args[:place], longer, *sample.args[place + 1 :]))
 
 
+def enlarged(sample: Sample) -> Iterator[Sample]:
+    """Yield calls on tensors that are longer along a dim, all those that have as many elements there."""
+    longest = max((one.sizes for one in sample.tensors), key=len)
+    for dim in range(-1, -len(longest) - 1, -1):
+        if longest[dim] > 1 and 0 not in longest:
+            made = sample.mapped(partial(_repeated, dim=dim, size=longest[dim], times=-(-_LONG // longest[dim])))
+            if all(math.prod(one.sizes) <= _MOST_OF_LARGER for one in made.tensors):
+                yield made
+
+
+def _repeated(one: TensorSample, dim: int, size: int, times: int) -> TensorSample:
+    if len(one.sizes) < -dim or one.sizes[dim] != size:
+        return one
+    sizes = [each * (times if place == dim + len(one.sizes) else 1) for place, each in enumerate(one.sizes)]
+    return replace(one, sizes=tuple(sizes), numbers=one.numbers * times)
+
+
 def _without_elements(one: TensorSample, size: int) -> TensorSample:
     if size not in one.sizes:
         return one
@@ -393,7 +413,8 @@ def lines_of(name: str, recorded: Sequence[Sample], changes: Sequence[Sequence[S
     if child == 0:
         os.close(reader)
         with os.fdopen(writer, "w") as stream:
-            found = [*kept([recorded], _MOST_RECORDED), *kept(changes, _MOST_CHANGED)]
+            larger = [other for one in recorded for other in enlarged(one)]
+            found = [*kept([recorded], _MOST_RECORDED), *kept(changes, _MOST_CHANGED), *kept([larger], _MOST_LARGER)]
             calls = edge_calls(found) if found else 0
             for one in found:
                 print(json.dumps(replace(one, calls=calls).as_json(), separators=(",", ":")), file=stream)

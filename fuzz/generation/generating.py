@@ -17,6 +17,7 @@ from .acts import (
     chains,
     comparing,
     factors,
+    large,
     layouts,
     nearly_equal,
     numbers,
@@ -26,6 +27,7 @@ from .acts import (
     ties,
     windows,
     wrapping,
+    written,
 )
 from .choices import Choices, SeededChoices
 from .method.building import Building
@@ -252,7 +254,7 @@ def _acts(scope: Scope, writes: Writes | None) -> list[Callable[[], None]]:
         partial(quantizing.SCHEMES[name], scope) for name in QUANTIZATION if building.requests(f"quantized_{name}")
     ]
     if building.requests("rule_pattern"):
-        acts += [partial(insert_shipped_rule, scope)] * scope.choices.integer(2, 3)
+        acts += [partial(insert_shipped_rule, scope)] * scope.choices.integer(3, 5)
     if building.requests("two_writes") and writes is not None:
         acts.append(writes.write_early)
     return scope.choices.shuffled(acts)
@@ -289,6 +291,9 @@ _SINGLE_ACTS: Mapping[str, Callable[[Scope], None]] = {
     "wrapping_integers": wrapping.wrapping_integers,
     "rounded_ties": ties.rounded_ties,
     "strided_windows": windows.strided_windows,
+    "written_in_place": written.written_in_place,
+    "written_by_bodies": written.written_by_bodies,
+    "large_values": large.large_values,
     "comparisons": comparing.comparisons,
     "bounded_integers": bounds.bounded_integers,
     **REPLACED,

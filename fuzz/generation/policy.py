@@ -119,14 +119,18 @@ MISTAKEN: Mapping[str, float] = {
     "bounded_integers": 0.07,
     "rounded_ties": 0.05,
     "strided_windows": 0.05,
+    "written_in_place": 0.05,
+    "written_by_bodies": 0.04,
+    "large_values": 0.03,
 }
 """What compilers take for something else, and shares likewise: dims counted from the end, calls of a pattern far apart,
 numbers that compare equal, functions that undo each other but for some elements, sizes that do not grow with their
 symbols, tensors without elements, layouts of sizes of one, state without elements or dims, chains of limits, factors
 and conversions, stored tensors that differ in one element, limits that follow from calls, layers whose weights can take
 up what is around them, operands that share memory of which one may be overwritten, integers that wrap around,
-comparisons of what is not a number, integers at the bounds that calls before have set, halves that are rounded, and
-copies that do not begin at the first element."""
+comparisons of what is not a number, integers at the bounds that calls before have set, halves that are rounded,
+copies that do not begin at the first element, values that are written in place from operands of another dtype,
+through views, or by branches and loops, and tensors of many bytes."""
 
 SAMPLES = "operator_samples"
 """What a program of samples asks for, instead of any features."""

@@ -1,7 +1,8 @@
-"""Which values of a method show memory that the method writes at its end."""
+"""Which values of a method show memory that a call writes, or the method at its end."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -23,7 +24,7 @@ def read_late(method: Method) -> tuple[str, ...]:
     """
     shown: dict[str, frozenset[str]] = {target: frozenset({target}) for target, _ in method.updates}
     for step in method.steps:
-        roots = _roots(step, shown)
+        roots = roots_of(step, shown)
         if roots:
             shown.update({name: roots for name in step.results if name is not None})
     late = {root for one in method.outputs if isinstance(one, Ref) for root in shown.get(one.name, ())}
@@ -36,15 +37,34 @@ def read_late(method: Method) -> tuple[str, ...]:
     return tuple(target for target, _ in method.updates if target in late)
 
 
-def _roots(call: Call, shown: dict[str, frozenset[str]]) -> frozenset[str]:
+def roots_of(call: Call, shown: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """Return whose memory the results of a call may show, of the names in `shown`, with whose memory these show."""
     operator = None if call.op in HIGHER_ORDER else operator_named(call.op)
     if operator is None:
         # Control flow copies what its bodies would show.
         return frozenset()
-    given: dict[str, Argument] = dict(zip((one.name for one in operator._schema.arguments), call.args, strict=False))
-    given.update(call.kwargs)
-    names = [name for one in may_show(operator) for name in names_in(given.get(one))]
+    names = (name for given in _given(call, may_show(operator)) for name in names_in(given))
     return frozenset().union(*(shown.get(name, frozenset()) for name in names))
+
+
+def written_by(call: Call) -> frozenset[str]:
+    """Return the names of values that a call writes to: for one with bodies that write, any that they are given."""
+    if call.bodies:
+        writes = any(written_by(step) for body in call.bodies for step in body.steps)
+        return frozenset(names_in(call.arguments)) if writes else frozenset()
+    operator = operator_named(call.op)
+    if operator is None or not operator._schema.is_mutable:
+        return frozenset()
+    written = tuple(one.name for one in operator._schema.arguments if one.alias_info and one.alias_info.is_write)
+    return frozenset(name for given in _given(call, written) for name in names_in(given))
+
+
+def _given(call: Call, parameters: tuple[str, ...]) -> Iterator[Argument]:
+    """Yield what a call gives for some of the parameters of its operator."""
+    schema = operator_named(call.op)._schema
+    given: dict[str, Argument] = dict(zip((one.name for one in schema.arguments), call.args, strict=False))
+    given.update(call.kwargs)
+    return (given[name] for name in parameters if name in given)
 
 
 @lru_cache(maxsize=4096)

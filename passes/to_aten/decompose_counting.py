@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.fx import Node
 
-from exirkit.ir import CallMethodKey, GraphEditor, pytree
+from exirkit.ir import CallMethodKey, GraphEditor, ShapeEnv, ValueRanges, bound_sympy, pytree
 from exirkit.passes.analysis import is_kept_whole
 from exirkit.passes.config.lowering_config import Overload
 from exirkit.passes.contract import Pass
@@ -68,20 +68,70 @@ def _indexed(editor: GraphEditor, node: Node, value: Any, source: Node, mask: No
 def _select(editor: GraphEditor, node: Node) -> None:
     operands: list[Any] = list(node.args[:2])
     shapes = [one.meta["val"].shape for one in operands]
-    if not all(type(size) is int for shape in shapes for size in shape):
-        if len(shapes[0]) != len(shapes[1]) or any(str(a) != str(b) for a, b in zip(*shapes, strict=True)):
-            return
-    else:
-        whole = list(torch.broadcast_shapes(*shapes))
-        operands = [
-            one if list(shape) == whole else _call(editor, node, aten.expand.default, one, whole)
-            for one, shape in zip(operands, shapes, strict=True)
-        ]
-        if not whole:
-            # A single number has no dim along which it could be chosen.
-            operands = [_call(editor, node, aten.unsqueeze.default, one, 0) for one in operands]
+    whole = _repeated_sizes(editor, node, operands)
+    if whole is None:
+        return
+    if not _is_whole(shapes[0], whole):
+        _bound_by(editor, node, shapes[0], [size.meta["val"] if isinstance(size, Node) else size for size in whole])
+    operands = [
+        one if _is_whole(shape, whole) else _call(editor, node, aten.expand.default, one, whole)
+        for one, shape in zip(operands, shapes, strict=True)
+    ]
+    if not whole:
+        # A single number has no dim along which it could be chosen.
+        operands = [_call(editor, node, aten.unsqueeze.default, one, 0) for one in operands]
     editor.replace(node, _indexed(editor, node, node.meta["val"], *operands))
     editor.erase(node)
+
+
+def _is_whole(shape: Sequence[Any], whole: Sequence[Any]) -> bool:
+    """Return whether a tensor has all sizes, which are numbers, or nodes that stand for its own."""
+    return len(shape) == len(whole) and all(
+        size == wanted if type(size) is int else isinstance(wanted, Node)
+        for size, wanted in zip(shape, whole, strict=True)
+    )
+
+
+def _repeated_sizes(editor: GraphEditor, node: Node, operands: Sequence[Node]) -> list[Any] | None:
+    """Return the sizes that tensors have when they are repeated to fit each other; None if that cannot be said."""
+    found: list[Any] = []
+    shapes = [one.meta["val"].shape for one in operands]
+    for dim in range(-max(map(len, shapes)), 0):
+        sizes = [(one, shape[dim]) for one, shape in zip(operands, shapes, strict=True) if len(shape) >= -dim]
+        # Of the others, one is as long as all: text, since comparing sizes would guard on them.
+        long = {str(size): (one, size) for one, size in sizes if str(size) != "1"}
+        if len(long) > 1:
+            return None
+        if not long:
+            found.append(1)
+            continue
+        source, size = next(iter(long.values()))
+        at = source.meta["val"].dim() + dim
+        found.append(
+            size
+            if type(size) is int
+            else editor.call(aten.sym_size.int, (source, at), before=node, origins=node, val=size)
+        )
+    return found
+
+
+def _bound_by(editor: GraphEditor, node: Node, counted: Sequence[Any], whole: Sequence[Any]) -> None:
+    """Let as many elements be selected as the mask has, where torch counts those of a tensor that is repeated."""
+    env = editor.fake_mode.shape_env
+    if env is None:
+        return
+    most = _largest_count(env, whole)
+    for symbol in node.meta.get("unbacked_bindings") or ():
+        for ranges in (env.var_to_range, editor.program.range_constraints):
+            known = ranges.get(symbol)
+            # Another bound is the model's own.
+            if known is not None and known.upper == _largest_count(env, counted):
+                ranges[symbol] = ValueRanges(known.lower, most)
+
+
+def _largest_count(env: ShapeEnv, sizes: Sequence[Any]) -> Any:
+    count = math.prod(sizes)
+    return count if isinstance(count, int) else bound_sympy(count.node.expr, env.var_to_range).upper
 
 
 def _repeat(editor: GraphEditor, node: Node) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
@@ -23,9 +23,11 @@ from exirkit.ir import (
     OpOverload,
     PythonMod,
     TorchDispatchMode,
+    fake_like,
     infer_static_value,
     locate,
     same_value,
+    side_effectful_functions,
 )
 
 
@@ -102,6 +104,7 @@ class OperatorRecorder(TorchDispatchMode):
         self._numbers: dict[Any, torch.SymInt] = {}
         # Tensors are told by identity, so they must not die and give theirs to another one.
         self._alive: list[Any] = []
+        self._unnamed: list[Any] = []
         # By tensor, the first one whose memory it may show. Inferred values have memory of their own, so that torch
         # does not know.
         self._owners: dict[int, int] = {}
@@ -156,6 +159,9 @@ class OperatorRecorder(TorchDispatchMode):
         result = infer_static_value(self._mode, func, args, kwargs)
         if result is None:
             result = func(*args, **kwargs)
+        if result is None and func not in side_effectful_functions:
+            # It examines what a library for linear algebra says of singular matrices; torch drops it as well.
+            return None
         referred = map_aggregate((tuple(args), dict(kwargs)), self._refer)
         number = len(self.steps)
         self.steps.append(Step(func, *referred, result))
@@ -166,15 +172,20 @@ class OperatorRecorder(TorchDispatchMode):
             for item, one in enumerate(result):
                 if isinstance(one, torch.Tensor):
                     self._remember(one, StepRef(number, item))
-        else:
+        elif result is not None:
             raise WholeGraphNeededError(f"{func} returns a {type(result).__name__}")
         return result
 
     def _overwrite(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Let the result of the functional variant stand for a result of a step that is written to."""
+        """Let the result of the functional variant stand for a result of a step that is written to.
+
+        Where something else may show the memory that is written, the write is a step: it is for `functionalize`.
+        """
         written, variant = args[0], functional_variant(func)
+        if torch.Tag.inplace_view in func.tags:
+            return self._reshape(func, args, kwargs)
         if variant is None or not self._is_own(written):
-            raise WholeGraphNeededError(f"{func} writes to its argument")
+            return self._write(func, args, kwargs)
         if written.dtype is torch.float32:
             args = tuple(_shortest(one) if type(one) is float else one for one in args)
         with self:
@@ -182,6 +193,34 @@ class OperatorRecorder(TorchDispatchMode):
         if not same_value(result, written):
             raise WholeGraphNeededError(f"{func} computes something of another type than it is given")
         self._references[id(written)] = self._refer(result)
+        return written
+
+    def _reshape(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Let a view of a result of a step stand for it, where its shape is changed."""
+        written, variant = args[0], functional_variant(func)
+        if variant is None or not isinstance(self._references.get(id(written)), StepRef):
+            raise WholeGraphNeededError(f"{func} changes the shape of its argument")
+        with self:
+            shown = variant(*args, **kwargs)
+        # Nothing else has the view, which would count as another name of the memory.
+        self._alive = [one for one in self._alive if one is not shown]
+        self._unnamed.append(shown)
+        before = fake_like(self._mode, written)
+        self.steps = [replace(step, value=before) if step.value is written else step for step in self.steps]
+        func(*args, **kwargs)
+        self._references[id(written)] = self._refer(shown)
+        return written
+
+    def _write(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Write down a call that writes to memory of a step."""
+        written = args[0]
+        if not isinstance(self._references.get(self._owner(written)), StepRef):
+            raise WholeGraphNeededError(f"{func} writes to its argument")
+        before = fake_like(self._mode, written)
+        result = func(*args, **kwargs)
+        if result is not written or not same_value(written, before):
+            raise WholeGraphNeededError(f"{func} changes more than the elements of its argument")
+        self.steps.append(Step(func, *map_aggregate((tuple(args), dict(kwargs)), self._refer), before))
         return written
 
     def _note_views(self, func: Any, args: tuple[Any, ...], result: Any) -> None:
@@ -311,10 +350,14 @@ def functional_variant(op: OpOverload) -> OpOverload | None:
     if not name.endswith("_") or name.endswith("__") or len(written) != 1 or op._schema.arguments[0] != written[0]:
         return None
     packet = getattr(getattr(torch.ops, namespace), name[:-1], None)
-    variant = getattr(packet, op._overloadname, None)
-    if variant is None or variant._schema.is_mutable:
-        return None
-    same = [argument.name for argument in variant._schema.arguments] == [
-        argument.name for argument in op._schema.arguments
-    ]
-    return variant if same else None
+    # `transpose_` has another name for its overload than `transpose`.
+    names = [] if packet is None else [op._overloadname, *packet.overloads()]
+    variants: list[OpOverload | None] = [getattr(packet, one, None) for one in names]
+    for variant in variants:
+        if variant is not None and not variant._schema.is_mutable and _parameters(variant) == _parameters(op):
+            return variant
+    return None
+
+
+def _parameters(op: OpOverload) -> list[tuple[str, str]]:
+    return [(one.name, str(one.type)) for one in op._schema.arguments]

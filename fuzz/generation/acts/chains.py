@@ -84,6 +84,13 @@ _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 # Too large, too small and too fine for one or the other format, and halves that are rounded.
 _EDGES_OF_FLOATS = (1.0, 1e5, -7e4, 1e-6, 1.00390625, 2049.0, 3e38, -1e-40, 0.1, 65520.0, -0.0, 257.0)
 _EDGES_OF_INTEGERS = (0, 1, 127, 3, 200, 255, 256, 300, 40_000, 70_000, 2**31 + 5)
+# Integers between those that a float has, and few others.
+_BETWEEN = {
+    torch.float32: (2**24 + 1, 2**25 + 3, 5, 2**31 - 1, 123_456_789),
+    torch.float64: (2**53 + 1, 2**31 - 1, 7, 2**54 + 2),
+    torch.float16: (2049, 4099, 3, 32_767),
+    torch.bfloat16: (257, 513, 2, 32_767),
+}
 _MODERATE = (0.0, 1.5, 3.75, 100.0, 0.25, 2.5, 127.0, 0.75)
 
 
@@ -95,6 +102,8 @@ def converted_again(scope: Scope) -> None:
     floats, integers = ([one for one in among if one in allowed] for among in (_FLOATS, _INTEGERS))
     if not floats or not integers:
         return
+    if scope.choices.chance(0.5):
+        _through_float(scope, scope.choices.pick(floats), integers)
     for _ in range(scope.choices.integer(1, 3)):
         way = scope.choices.integer(0, 4)
         # What a float becomes that an integer does not hold is left to the machine.
@@ -110,6 +119,18 @@ def converted_again(scope: Scope) -> None:
             is_exact = way > 1
             value = loose_call(scope, _CAST, (value,), dtype, value.sizes, (("dtype", dtype),), is_exact=is_exact)
         returned(scope, value)
+
+
+def _through_float(scope: Scope, dtype: torch.dtype, integers: Sequence[torch.dtype]) -> None:
+    """Convert integers to a float that does not hold all of them, and back."""
+    first = scope.choices.pick(integers)
+    # What a float rounds up must not leave the range on the way back.
+    fine = [one for one in _BETWEEN[dtype] if torch.tensor(one, dtype=dtype).item() <= torch.iinfo(first).max]
+    value = scope.new_input(first, (_COUNT,), Contents("numbers", numbers=_held(scope, first, fine)))
+    hide(scope, value)
+    for one in (dtype, scope.choices.pick((first, first, torch.int64))):
+        value = loose_call(scope, _CAST, (value,), one, value.sizes, (("dtype", one),), is_exact=True)
+    returned(scope, value)
 
 
 _CAST = "aten._to_copy.default"

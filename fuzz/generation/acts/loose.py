@@ -9,6 +9,7 @@ import torch
 
 from exirkit.fuzz.generation.method.scope import Scope
 from exirkit.fuzz.generation.method.values import Fact, Value
+from exirkit.fuzz.programs import Body
 
 
 def loose_call(
@@ -43,8 +44,9 @@ def loose_calls(
     kwargs: tuple[tuple[str, Any], ...] = (),
     *,
     is_exact: bool = False,
+    bodies: tuple[Body, ...] = (),
 ) -> list[Value]:
-    """Add a call of whose results nothing is known but their dtypes and sizes."""
+    """Add a call, which may call functions, of whose results nothing is known but their dtypes and sizes."""
     facts = [
         Fact(
             dtype,
@@ -56,7 +58,7 @@ def loose_calls(
         )
         for dtype, sizes in results
     ]
-    made = scope.call_several(op, args, facts, kwargs)
+    made = scope.call_several(op, args, facts, kwargs, bodies=bodies)
     for one in made:
         hide(scope, one)
     return made

@@ -1,4 +1,4 @@
-"""The order of calls: any in which each call stands behind those that it reads."""
+"""The order of calls: any in which each call stands behind those that it reads, and writes stay where they count."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from exirkit.fuzz.generation.choices import Choices
 from exirkit.fuzz.programs import Call, names_in
+from exirkit.fuzz.programs.aliasing import roots_of, written_by
 
 
 def interleaved(choices: Choices, steps: Sequence[Call]) -> tuple[Call, ...]:
@@ -13,10 +14,9 @@ def interleaved(choices: Choices, steps: Sequence[Call]) -> tuple[Call, ...]:
 
     Args:
         choices: Decide which call is the next one.
-        steps: Calls without effects beside their results.
+        steps: Calls, some of which may write to what others read.
     """
-    made = {name: at for at, step in enumerate(steps) for name in step.results if name is not None}
-    waits = [{made[name] for name in _names_read(step) if name in made} for step in steps]
+    waits = _waits(steps)
     readers: dict[int, list[int]] = {}
     for at, needed in enumerate(waits):
         for one in sorted(needed):
@@ -31,6 +31,33 @@ def interleaved(choices: Choices, steps: Sequence[Call]) -> tuple[Call, ...]:
             if not waits[reader]:
                 ready.append(reader)
     return tuple(order)
+
+
+def _waits(steps: Sequence[Call]) -> list[set[int]]:
+    """Return, for each call, those that have to stand before it: they make, write or still read what it does."""
+    waits: list[set[int]] = []
+    made: dict[str, int] = {}
+    shown: dict[str, frozenset[str]] = {}
+    last_written: dict[str, int] = {}
+    readers: dict[str, set[int]] = {}
+    for at, step in enumerate(steps):
+        read = list(_names_read(step))
+        waits.append({made[name] for name in read if name in made})
+        for name in read:
+            shown.setdefault(name, frozenset({name}))
+        written = {root for name in written_by(step) for root in shown[name]}
+        for root in {root for name in read for root in shown[name]}:
+            waits[-1] |= {last_written[root]} if root in last_written else set()
+            if root in written:
+                waits[-1] |= readers.pop(root, set())
+                last_written[root] = at
+            else:
+                readers.setdefault(root, set()).add(at)
+        roots = roots_of(step, shown)
+        for name in filter(None, step.results):
+            made[name] = at
+            shown[name] = roots or frozenset({name})
+    return waits
 
 
 def _names_read(step: Call) -> Iterator[str]:

@@ -213,6 +213,12 @@ class Writes:
         index = self.building.store("constant", torch.int64, (2,), Contents(kind="numbers", numbers=places))
         part = new.fact._replace(sizes=(2, *buffer.sizes[1:]), is_dense=False)
         rows = self.scope.call("aten.slice.Tensor", (new, 0, 1, 3), part, root=new)
+        if self.scope.choices.chance(0.4):
+            # What is added to rows makes others of them, whose bounds are those of a buffer again.
+            before = self.scope.call("aten.index.Tensor", (buffer, [index]), buffer.fact._replace(sizes=part.sizes))
+            low, high = part.low - buffer.fact.high, part.high - buffer.fact.low
+            added = self.scope.call("aten.sub.Tensor", (rows, before), part._replace(low=low, high=high))
+            return self.scope.call("aten.index_put.default", (buffer, [index], added, True), state_fact(buffer.fact))
         return self.scope.call("aten.index_put.default", (buffer, [index], rows), state_fact(buffer.fact))
 
     def _copied(self, buffer: Value, new: Value) -> Value:

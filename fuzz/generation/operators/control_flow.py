@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import torch
 
-from exirkit.fuzz.generation.method.extents import Affine, Extent, Extents, greatest_count, high_of, low_of
+from exirkit.fuzz.generation.method.extents import Affine, Extent, Extents, greatest_count, high_of, is_static, low_of
 from exirkit.fuzz.generation.method.guards import calm, fitting, number_for, tamed, within
 from exirkit.fuzz.generation.method.scope import Scope, preferred
 from exirkit.fuzz.generation.method.values import DTYPES, Fact, Value, fits, is_float
@@ -104,6 +104,8 @@ def propose_control_flow(scope: Scope, kind: str, catalogue: Catalogue) -> None:
 def _fill(scope: BodyScope, catalogue: Catalogue) -> Value:
     """Add a few calls to a function and return the last of their results."""
     operators, sums = catalogue
+    if scope.choices.chance(0.25):
+        _show_operand(scope)
     for _ in range(scope.choices.integer(1, 3)):
         operator = operators[scope.choices.weighted(sums)]
         with suppress(UnknownSizeError):
@@ -112,6 +114,17 @@ def _fill(scope: BodyScope, catalogue: Catalogue) -> Value:
         _KINDS[scope.choices.pick(_NESTED)](scope, catalogue)
     results = [value for value in scope.values if value.source == "result"]
     return results[-1] if results else scope.values[-1]
+
+
+def _show_operand(scope: BodyScope) -> None:
+    """Let the next call take a view of what a function is given: its elements in a row."""
+    fine = [one for one in scope.operands if one.rank > 1 and is_static(one.sizes) and one.fact.is_dense]
+    if not fine:
+        return
+    value = scope.choices.pick(fine)
+    count = greatest_count(value.sizes)
+    fact = value.fact._replace(sizes=(count,))
+    scope.must_use.append(scope.call("aten.view.default", (value, [count]), fact, root=value))
 
 
 def _owned(scope: Scope, value: Value) -> Value:

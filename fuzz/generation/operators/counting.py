@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from exirkit.fuzz.generation.method.extents import greatest_count, high_of
+from exirkit.fuzz.generation.method.extents import greatest_count, high_of, low_of
 from exirkit.fuzz.generation.method.guards import number_for
 from exirkit.fuzz.generation.method.scope import Scope
 from exirkit.fuzz.generation.method.values import DTYPES, FLOATS, Fact, Value, is_on_grid
@@ -55,7 +55,25 @@ def _nonzero(scope: Scope) -> Value:
 
 def _masked(scope: Scope) -> Value:
     value, mask, fact = _selected(scope)
+    if value.sizes and scope.choices.chance(0.4):
+        # One of the two is repeated along a dim, or has fewer dims.
+        dim = scope.choices.integer(0, value.rank - 1)
+        is_cut = low_of(value.sizes[dim]) > 0
+        if scope.choices.chance(0.7):
+            mask = _repeated(scope, mask, dim) if is_cut else mask
+        else:
+            value = _repeated(scope, value, dim) if is_cut else value
     return _hidden(scope, "aten.masked_select.default", (value, mask), fact)
+
+
+def _repeated(scope: Scope, value: Value, dim: int) -> Value:
+    """Return the first part of a value along a dim: with one element there, or, of the first dim, without the dim."""
+    sizes = value.sizes
+    if dim == 0 and scope.choices.chance(0.4):
+        fact = value.fact._replace(sizes=sizes[1:], is_dense=False)
+        return scope.call("aten.select.int", (value, 0, 0), fact, root=value)
+    fact = value.fact._replace(sizes=(*sizes[:dim], 1, *sizes[dim + 1 :]), is_dense=False)
+    return scope.call("aten.slice.Tensor", (value, dim, 0, 1), fact, root=value)
 
 
 def _indexed(scope: Scope) -> Value:

@@ -1,4 +1,4 @@
-"""Acts about integers and comparisons have what they promise, and show a bug of the kind that they are for."""
+"""Acts have what they promise, and show a bug of the kind that they are for."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from benchmarks.mutants.fresh_mutants import read_mutants
+from benchmarks.mutants.fresh_mutants import LIST, read_mutants
 from tests.fuzz.generation.test_merged_calls import program_with
 
 from exirkit.fuzz.compilers import ExirkitCompiler
 from exirkit.fuzz.generation.acts.bounds import bounded_integers
+from exirkit.fuzz.generation.acts.chains import converted_again
 from exirkit.fuzz.generation.acts.comparing import comparisons
+from exirkit.fuzz.generation.acts.large import large_values
 from exirkit.fuzz.generation.acts.ties import rounded_ties
 from exirkit.fuzz.generation.acts.windows import strided_windows
 from exirkit.fuzz.generation.acts.wrapping import wrapping_integers
+from exirkit.fuzz.generation.acts.written import written_by_bodies, written_in_place
 from exirkit.fuzz.generation.method.scope import Scope
+from exirkit.fuzz.generation.operators.counting import data_sized
 from exirkit.fuzz.mutants import Mutant, applied
 from exirkit.fuzz.mutants.model import named
 from exirkit.fuzz.oracles import check
@@ -54,6 +58,7 @@ _NEGATED = _other_book("negated", '{x: "i* [~S]", y: "=x [~S]"', '{x: "f*|i* [~S
 _LIMIT = _other_book("limit", "range(x).hi < n", "range(x).hi <= n")
 
 _KNOWN = read_mutants()
+_OTHERS = read_mutants(LIST.with_name("mutants_fourth_set.yaml"))
 _TIES = named("zero-point-before-rounding", _KNOWN)
 _START = named("strided-copy-from-the-start", _KNOWN)
 
@@ -82,6 +87,13 @@ def test_comparisons_of_given_numbers_are_compared_exactly() -> None:
         (bounded_integers, _LIMIT, "simplify", "aten.remainder.Scalar"),
         (rounded_ties, _TIES, "interpreter", "quantized_decomposed.quantize_per_tensor"),
         (strided_windows, _START, "interpreter", "aten.as_strided_copy"),
+        (rounded_ties, named("zero-point-cut-off", _OTHERS), "interpreter", "quantized_decomposed.choose_qparams"),
+        (rounded_ties, named("range-without-zero", _OTHERS), "interpreter", "quantized_decomposed.choose_qparams"),
+        (written_in_place, named("place-written-to-widens", _OTHERS), "functionalize", "aten."),
+        (written_by_bodies, named("what-the-second-branch-writes", _OTHERS), "functionalize", "cond"),
+        (large_values, named("offsets-of-sixteen-bits", _OTHERS), "emitter", "aten."),
+        (converted_again, named("integers-survive-any-float", _OTHERS), "simplify", "aten._to_copy"),
+        (data_sized, named("mask-of-as-many-dims", _OTHERS), "decompose-counting", "aten.masked_select"),
     ],
     ids=lambda one: one.id if isinstance(one, Mutant) else None,
 )

@@ -15,7 +15,7 @@ from exirkit.fuzz.generation.method.extents import Affine
 from exirkit.fuzz.generation.method.ordering import interleaved
 from exirkit.fuzz.generation.method.values import Fact, Value
 from exirkit.fuzz.generation.policy import MISTAKEN, draw_plan
-from exirkit.fuzz.programs import Call, Ref, names_in, run_eagerly
+from exirkit.fuzz.programs import Body, Call, Ref, names_in, run_eagerly
 from exirkit.fuzz.programs.sizes import size_value
 
 _VALUE = Value("x", Fact(torch.float32, (2, 3, 4), -1, 1, 2), "input")
@@ -88,6 +88,29 @@ def test_calls_stand_in_another_order_behind_what_they_read() -> None:
         for call in order:
             assert made.issuperset(names_in(call.arguments))
             made.update(name for name in call.results if name)
+
+
+def test_writes_stay_between_what_reads_before_and_behind() -> None:
+    def called(op: str, result: str, *args: str) -> Call:
+        return Call(f"aten.{op}", tuple(Ref(one) for one in args), (), (result,))
+
+    inner = called("neg_.default", "d", "c")
+    cond = Call("cond", (Ref("p"), (Ref("v"),)), (), ("r",), (Body("more", ("c",), (inner,), (Ref("c"),)),))
+    steps = [
+        called("clone.default", "base", "x"),
+        called("alias.default", "v", "base"),
+        called("neg.default", "before", "v"),
+        called("add_.Tensor", "w", "base", "y"),
+        called("abs.default", "between", "v"),
+        cond,
+        called("exp.default", "behind", "w"),
+        called("exp.default", "apart", "y"),
+    ]
+    orders = [[one.results[0] for one in interleaved(SeededChoices(seed), steps)] for seed in range(60)]
+    assert len({tuple(order) for order in orders}) > 5
+    for order in orders:
+        place = {name: at for at, name in enumerate(order) if name is not None}
+        assert place["before"] < place["w"] < place["between"] < place["r"] < place["behind"]
 
 
 def test_programs_with_what_is_mistaken_run() -> None:

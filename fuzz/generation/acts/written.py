@@ -1,0 +1,139 @@
+"""Values that are written in place: from operands of another dtype, through views, and by the bodies of calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from exirkit.fuzz.generation.method.scope import Scope
+from exirkit.fuzz.generation.method.values import FLOATS, INTEGERS, Value
+from exirkit.fuzz.generation.operators.control_flow import BodyScope
+from exirkit.fuzz.programs import Body
+
+from .loose import hide, loose_call, loose_calls, returned
+
+_SIZES = ((4,), (2, 3), (3, 2), (1, 4), (5,))
+_OF_OPERANDS = (torch.float32, torch.int64, torch.float16, torch.int32)
+_OF_TWO = ("aten.add_.Tensor", "aten.sub_.Tensor", "aten.copy_.default")
+_OF_NUMBER = ("aten.add_.Scalar", "aten.mul_.Scalar", "aten.fill_.Scalar")
+_OF_ONE = ("aten.neg_.default", "aten.relu_.default", "aten.zero_.default")
+_OPERATORS = (*_OF_TWO * 2, *_OF_NUMBER, *_OF_ONE)
+
+
+def written_in_place(scope: Scope) -> None:
+    """Write to a value, or to a part of it, what has another dtype at times; return it and views of it."""
+    choices = scope.choices
+    dtype, sizes = choices.pick((*FLOATS, *INTEGERS)), choices.pick(_SIZES)
+    # No float is written to what holds integers.
+    others = (*FLOATS, *INTEGERS) if dtype.is_floating_point else INTEGERS
+    base = _owned(scope, dtype, sizes)
+    shown = _shown(scope, base)
+    for _ in range(choices.integer(1, 2)):
+        written = _write(scope, choices.pick(shown), lambda target: _input(scope, choices.pick(others), target.sizes))
+        shown.append(written)
+    for one in {one.name: one for one in (base, *choices.shuffled(shown)[:2])}.values():
+        returned(scope, one)
+
+
+def written_by_bodies(scope: Scope) -> None:
+    """Let one branch, both, or the body of a loop write to what they are given, which is read afterwards."""
+    choices = scope.choices
+    sizes = choices.pick(_SIZES)
+    operands = [_owned(scope, choices.pick(_OF_OPERANDS), sizes) for _ in range(choices.integer(1, 2))]
+    (_loop if choices.chance(0.3) else _branches)(scope, operands)
+    for one in operands:
+        returned(scope, one)
+
+
+def _branches(scope: Scope, operands: Sequence[Value]) -> None:
+    choices = scope.choices
+    condition = scope.new_input(torch.bool, (), scope.building.contents(torch.bool))
+    hide(scope, condition)
+    # Often only one of the branches writes, which the other one leaves as it is.
+    writers = choices.pick(((0,), (1,), (0, 1)))
+    bodies: list[Body] = []
+    for place, name in enumerate(("more", "less")):
+        inner = BodyScope(scope, [one.fact for one in operands])
+        if place in writers:
+            _write_operand(inner, inner.operands)
+        first = inner.operands[0]
+        bodies.append(inner.body(name, [loose_call(inner, "aten.neg.default", (first,), first.dtype, first.sizes)]))
+    first = operands[0]
+    made = loose_calls(scope, "cond", (condition, operands), [(first.dtype, first.sizes)], bodies=tuple(bodies))
+    returned(scope, made[0])
+
+
+def _loop(scope: Scope, operands: Sequence[Value]) -> None:
+    turns = scope.choices.integer(0, 3)
+    start = loose_call(scope, "aten.full.default", ((), 0), torch.int64, (), (("dtype", torch.int64),))
+    facts = [start.fact, *(one.fact for one in operands)]
+    test, turn = BodyScope(scope, facts), BodyScope(scope, facts)
+    goes_on = loose_call(test, "aten.lt.Scalar", (test.operands[0], turns), torch.bool, ())
+    _write_operand(turn, turn.operands[1:])
+    counted = loose_call(turn, "aten.add.Scalar", (turn.operands[0], 1), torch.int64, ())
+    bodies = test.body("on", [goes_on]), turn.body("turn", [counted])
+    loose_calls(scope, "while_loop", ([start], operands), [(torch.int64, ())], bodies=bodies)
+
+
+def _write_operand(body: BodyScope, operands: Sequence[Value]) -> None:
+    shown = _shown(body, body.choices.pick(operands))
+    _write(
+        body,
+        shown[-1],
+        lambda target: loose_call(body, "aten.add.Scalar", (target, 2), target.dtype, target.sizes, is_exact=True),
+    )
+
+
+def _write(scope: Scope, target: Value, operand: Callable[[Value], Value]) -> Value:
+    """Write to a value; return what the call returns, which is that value."""
+    signed = target.dtype.is_signed
+    op = scope.choices.pick([one for one in _OPERATORS if signed or one != "aten.neg_.default"])
+    more: tuple[object, ...] = ()
+    if op in _OF_TWO:
+        more = (operand(target),)
+    elif op in _OF_NUMBER:
+        more = (scope.choices.pick((2, 1, 3, 0)),)
+    return loose_call(scope, op, (target, *more), target.dtype, target.sizes, is_exact=True)
+
+
+def _shown(scope: Scope, base: Value) -> list[Value]:
+    """Return a value and up to two views, the second of the first."""
+    found = [base]
+    for _ in range(scope.choices.integer(0, 2)):
+        found.append(_view(scope, found[-1]))
+    return found
+
+
+def _view(scope: Scope, value: Value) -> Value:
+    dim = scope.choices.integer(0, value.rank - 1)
+    sizes = [int(str(size)) for size in value.sizes]
+    before, behind = sizes[:dim], sizes[dim + 1 :]
+    kind = scope.choices.integer(0, 3)
+    if kind == 0 or (kind == 1 and value.rank == 1):
+        start = scope.choices.integer(0, sizes[dim] - 1)
+        cut = (*before, sizes[dim] - start, *behind)
+        return loose_call(scope, "aten.slice.Tensor", (value, dim, start, sizes[dim]), value.dtype, cut, is_exact=True)
+    if kind == 1:
+        place = scope.choices.integer(0, sizes[dim] - 1)
+        rest = (*before, *behind)
+        return loose_call(scope, "aten.select.int", (value, dim, place), value.dtype, rest, is_exact=True)
+    if kind == 2:
+        longer = (*before, 1, sizes[dim], *behind)
+        return loose_call(scope, "aten.unsqueeze.default", (value, dim), value.dtype, longer, is_exact=True)
+    args = (value, 0, value.rank - 1)
+    turned = (sizes[-1], *sizes[1:-1], sizes[0]) if value.rank > 1 else tuple(sizes)
+    return loose_call(scope, "aten.transpose.int", args, value.dtype, turned, is_exact=True)
+
+
+def _owned(scope: Scope, dtype: torch.dtype, sizes: tuple[int, ...]) -> Value:
+    """Return a copy of an input: a value that the method may write."""
+    given = _input(scope, dtype, sizes)
+    return loose_call(scope, "aten.clone.default", (given,), dtype, sizes, is_exact=True)
+
+
+def _input(scope: Scope, dtype: torch.dtype, sizes: Sequence[object]) -> Value:
+    """Return an input that no other call finds, of quarters or whole numbers that even bfloat16 holds."""
+    value = scope.new_input(dtype, tuple(sizes), scope.building.contents(dtype))  # type: ignore[arg-type]
+    hide(scope, value)
+    return value
