@@ -42,7 +42,7 @@ from exirkit.fuzz.generation.choices import SeededChoices
 from exirkit.fuzz.generation.generating import finished
 from exirkit.fuzz.generation.method.building import Building
 from exirkit.fuzz.generation.method.values import DTYPES
-from exirkit.fuzz.generation.operators.samples import FILE, Sample, TensorSample
+from exirkit.fuzz.generation.operators.samples import FILE, Sample, TensorSample, read_sample
 from exirkit.fuzz.oracles import check
 from exirkit.fuzz.programs import Contents, make_tensor
 from exirkit.fuzz.programs.inference import operator_named
@@ -78,10 +78,53 @@ _LEFT_OUT = (
     "batch_norm", "native_batch_norm", "instance_norm",
     "set_", "resize", "to_sparse", "_fused_rms_norm_backward",
 )  # fmt: skip
+# They leave open which of equal elements comes first, and choose the first one among few.
+_OPEN_WHERE_LONG = ("aten.sort", "aten.argsort", "aten.topk", "aten.mode", "aten.median", "aten.nanmedian")
 _MOST_RESULTS = 500
 _DRAWS = 12
 _EXAMINED = 6
 _NUMBERS: Sequence[float] = (0, -0.0, 1, 3, -1, 0.5)
+
+# Operators of our decompositions that none of PyTorch's samples calls, and sorts that keep equal elements in order.
+_FURTHER = """
+["aten._pad_circular.default", "f32[1, 2, 5]", [1, 2]]
+["aten._pad_circular.default", "f32[1, 2, 4, 3]", [2, 1, 0, 3]]
+["aten._pad_circular.default", "i64[2, 2, 4]", [-1, 3]]
+["aten.__lshift__.Tensor", "i64[5]", "i64[5]"]
+["aten.__lshift__.Scalar", "i64[5]", 3]
+["aten.__rshift__.Tensor", "i64[5]", "i64[5]"]
+["aten.__rshift__.Scalar", "i64[5]", 3]
+["aten.sort.stable", "f32[2, 20]", {"kwargs": {"stable": true, "descending": true}}]
+["aten.sort.stable", "i64[20]", {"kwargs": {"stable": true}}]
+["aten.argsort.stable", "f32[3, 18]", {"kwargs": {"stable": true, "dim": 1}}]
+["aten._int_mm.default", "i8[17, 8]", "i8[8, 8]"]
+["aten._trilinear.default", "f32[2, 1, 3]", "f32[1, 4, 3]", "f32[2, 1, 3]", [1], [0], [0], [2]]
+["aten.adaptive_max_pool3d.default", "f32[1, 2, 3, 4, 2]", [2, 3, 1]]
+["aten._prelu_kernel.default", "f32[2, 3]", "f32[1, 3]"]
+["aten._unsafe_index.Tensor", "f32[4, 3]", [{"tensor": "i64[3]", "numbers": [3, 0, -1]}]]
+["aten._unsafe_index_put.default", "f32[4, 3]", [{"tensor": "i64[2]", "numbers": [3, 0]}], "f32[2, 3]"]
+["aten._unsafe_index_put.default", "f32[4, 3]", [{"tensor": "i64[3]", "numbers": [3, 0, 3]}], "f32[3, 3]", true]
+["aten.affine_grid_generator.default", "f32[2, 2, 3]", [2, 1, 3, 4], false]
+["aten.affine_grid_generator.default", "f32[1, 3, 4]", [1, 1, 2, 3, 2], true]
+["aten.col2im.default", "f32[1, 8, 4]", [3, 3], [2, 2], [1, 1], [0, 0], [1, 1]]
+["aten.fill.Tensor", "f32[3, 2]", "f32[]"]
+["aten.floor_divide.Scalar", "i64[5]", 3]
+["aten.isin.Scalar_Tensor", 2, "i64[4]"]
+["aten.isin.Tensor_Scalar", "i64[4]", 2]
+["aten.log_sigmoid_forward.default", "f32[2, 3]"]
+["aten.nll_loss_forward.default", "f32[3, 4]", {"tensor": "i64[3]", "numbers": [0, 3, 1]}, null, 1, -100]
+["aten.nll_loss2d_forward.default", "f32[1, 3, 2, 2]", {"tensor": "i64[1, 2, 2]", "numbers": [0, 2, 1, 1]}, null, 1, 1]
+["aten.norm.Scalar", "f32[2, 3]", 2]
+["aten.norm.ScalarOpt_dim", "f32[2, 3]", 1, [1]]
+["aten.norm.ScalarOpt_dim_dtype", "f16[2, 3]", 2, [0], true, {"torch": "float32"}]
+["aten.squeeze_copy.dims", "f32[1, 3, 1]", [0, 2]]
+["aten.unsafe_split_with_sizes.default", "f32[5, 2]", [2, 3]]
+["aten.xlogy.Scalar_Other", "f32[4]", 2.5]
+["aten.xlogy.Scalar_Self", 2.5, "f32[4]"]
+["aten.special_xlog1py.other_scalar", "f32[4]", 2.5]
+["aten.special_xlog1py.self_scalar", 2.5, "f32[4]"]
+["aten.zero.default", "f32[4]"]
+"""
 
 
 # No double is that number.
@@ -336,6 +379,8 @@ def _lengthened(sample: Sample) -> Iterator[Sample]:
 
 def enlarged(sample: Sample) -> Iterator[Sample]:
     """Yield calls on tensors that are longer along a dim, all those that have as many elements there."""
+    if sample.op.startswith(_OPEN_WHERE_LONG) and not sample.kwargs.get("stable"):
+        return
     longest = max((one.sizes for one in sample.tensors), key=len)
     for dim in range(-1, -len(longest) - 1, -1):
         if longest[dim] > 1 and 0 not in longest:
@@ -395,6 +440,25 @@ def recorded_calls(names: Sequence[str]) -> dict[str, dict[str, Sample]]:
     return found
 
 
+def further_calls() -> dict[str, list[Sample]]:
+    """Return calls of operators of which PyTorch has no samples, by operator."""
+    found: dict[str, list[Sample]] = defaultdict(list)
+    for line in filter(None, _FURTHER.splitlines()):
+        op, *args = json.loads(line)
+        kwargs = args.pop()["kwargs"] if isinstance(args[-1], dict) and "kwargs" in args[-1] else {}
+        sample = read_sample(json.dumps({"op": op, "args": args, "kwargs": kwargs, "results": [], "calls": 0}))
+        found[op].append(sample.mapped(_plainly_filled))
+    return found
+
+
+def _plainly_filled(one: TensorSample) -> TensorSample:
+    """Return a tensor with small numbers, some of which are equal, unless it has its own."""
+    if not one.is_free:
+        return one
+    numbers = tuple(place * 7 % 5 - (one.dtype.is_signed and 2) for place in range(math.prod(one.sizes)))
+    return replace(one, numbers=numbers, is_free=False)
+
+
 def changed_calls(found: Mapping[str, Mapping[str, Sample]]) -> dict[str, list[list[Sample]]]:
     """Return calls that differ from others in one argument by operator, in groups by the argument."""
     kinds: dict[str, dict[str, dict[str, Sample]]] = defaultdict(lambda: defaultdict(dict))
@@ -438,6 +502,8 @@ def main() -> int:
     logging.disable(logging.CRITICAL)
     torch.set_num_threads(1)
     found = recorded_calls(args.operators)
+    for name, further in further_calls().items() if not args.operators else ():
+        found[name] |= {one.pattern: one for one in further}
     changes = changed_calls(found)
     lines: list[str] = []
     for name in track(sorted({*found, *changes}), "examined", console=Console(stderr=True)):

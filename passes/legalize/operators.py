@@ -320,7 +320,7 @@ def _sorted(
     size = value.shape[dim]
     if not wants_indices:
         return values, None
-    if isinstance(size, int) and size < 2:
+    if (isinstance(size, int) and size < 2) or any(type(one) is int and one == 0 for one in value.shape):
         return values, order
     indices = _order_equal(calls, values, order, dim, descending)
     # Zeros of both signs are equal, and each keeps its place.

@@ -442,9 +442,11 @@ def empty_permuted(size: Any, physical_layout: Any, **options: Any) -> Tensor:
 
 
 def stable_sort(x: Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:
-    """`aten.sort.stable` as the core operator, which `legalize-sorts` makes stable for every runtime."""
-    del stable
-    return aten.sort.default(x, dim, descending)
+    """`aten.sort.stable` as the core operator, which leaves open in which order equal elements come.
+
+    One that must keep them in order stays: `legalize-sorts` takes both.
+    """
+    return NotImplemented if stable else aten.sort.default(x, dim, descending)
 
 
 def places_among(

@@ -230,6 +230,11 @@ def distance(self: Tensor, other: Tensor, p: float = 2) -> Tensor:
     return norm
 
 
+def number_as_tensor(s: float, *, dtype: torch.dtype | None = None, device: torch.device | None = None) -> Tensor:
+    """`prims.scalar_tensor`, which torch's decompositions of functions of a tensor and a number end in."""
+    return torch.scalar_tensor(s, dtype=dtype, device=device)
+
+
 EXPRESSIONS: Mapping[Any, Callable[..., Any]] = {
     aten.__lshift__.Scalar: shifted_left,
     aten.__lshift__.Tensor: shifted_left,
@@ -257,6 +262,7 @@ EXPRESSIONS: Mapping[Any, Callable[..., Any]] = {
     aten._trilinear.default: linear_in_three,
     aten.narrow_copy.default: narrowed,
     aten.take.default: taken,
+    torch.ops.prims.scalar_tensor.default: number_as_tensor,
     # The kernel of the official runtime adds to what lies in memory.
     aten.max_pool2d_with_indices_backward.default: gradient_of_maximum,
 }

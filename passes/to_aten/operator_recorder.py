@@ -128,7 +128,9 @@ class OperatorRecorder(TorchDispatchMode):
             result = expansion(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        raise WholeGraphNeededError(f"{op} has no decomposition for these arguments")
+        if op._can_decompose():
+            raise WholeGraphNeededError(f"{op} has no decomposition for these arguments")
+        return self._reach(op, args, kwargs)
 
     def _expansions(self, op: Any) -> Iterator[Callable[..., Any]]:
         if op in self._table:

@@ -78,6 +78,20 @@ def test_sizes_that_vary(official_runtime: OfficialRuntime) -> None:
     assert_runs(lambda x: torch.sort(x, stable=True), calls, official_runtime, dynamic_shapes=shapes, tolerance=EXACT)
 
 
+def test_stable_sorts_stay_stable_before_they_are_legalized() -> None:
+    """A delegate or a runtime with kernels of its own sees that equal elements keep their order."""
+    x = few_values(3, 40)
+    edge = to_edge(torch.export.export(Function(_stable), (x,), strict=False))
+    for made, wanted in zip(edge.exported_program().module()(x), _stable(x), strict=True):
+        assert torch.equal(made, wanted)
+    file = edge.to_executorch(ExecutorchBackendConfig(target="any")).executorch_program
+    assert {one.overload for one in file.execution_plan[0].operators if one.name == "aten::sort"} == {"values_stable"}
+
+
+def _stable(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.argsort(x, dim=1, stable=True), torch.sort(x, stable=True, descending=True)[1]
+
+
 def operators(model: Callable[..., object], x: torch.Tensor, **config: object) -> set[str]:
     """Return the operators of a lowered program, without overloads."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch._higher_order_ops.associative_scan import associative_scan
 
 from exirkit import to_edge
 from exirkit.ir import ModelError
+from exirkit.runtime_ref import Runtime
 
 CALLS = [torch.tensor([3, 1, 2, 3, 3, 7, 1]), torch.zeros(7, dtype=torch.int64), torch.arange(7)]
 
@@ -70,6 +72,27 @@ def test_associative_scan(reverse: bool, official_runtime: OfficialRuntime) -> N
         return associative_scan(combine, (x, y), 1, reverse=reverse, combine_mode="generic")
 
     assert_runs(model, [[torch.randn(3, 7), torch.randn(3, 7)]], official_runtime)
+
+
+@pytest.mark.executorch
+@pytest.mark.parametrize("sizes", [(1, 5), (5,), (4, 5), (3, 1, 5)], ids=str)
+def test_masks_that_repeat_what_they_select_from(sizes: tuple[int, ...], official_runtime: OfficialRuntime) -> None:
+    """More elements may be found than there are, which torch takes for the most."""
+    found = [[torch.arange(math.prod(sizes)).view(sizes), torch.arange(20).view(4, 5) < most] for most in (20, 0, 7)]
+    assert_runs(torch.masked_select, found, official_runtime, tolerance=EXACT)
+
+
+def test_masks_that_repeat_sizes_that_vary() -> None:
+    rows = torch.export.Dim("rows", min=2, max=9)
+    inputs = (torch.arange(5), torch.arange(20).view(4, 5) < 9)
+    program = torch.export.export(
+        Function(torch.masked_select), inputs, dynamic_shapes=(({}, {0: rows}),), strict=False
+    )
+    made = to_edge(program).to_executorch()
+    method = Runtime.get().load_program(made.buffer).load_method("forward")
+    for count in (2, 4, 9):
+        mask = torch.ones(count, 5, dtype=torch.bool)
+        assert torch.equal(method.execute([inputs[0], mask])[0], inputs[0].repeat(count))
 
 
 def test_vmap() -> None:

@@ -43,6 +43,26 @@ def test_dropout_of_nothing_while_training_is_another_name() -> None:
     assert not fall_backs(lambda _m, x: F.dropout(x * 2, 0.0, True, inplace=True) + 1, X)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: F.cosine_embedding_loss(x, x.flip(0), x[0].sign()),
+        lambda x: F.hinge_embedding_loss(x, x.sign(), reduction="none"),
+        lambda x: torch.quantile(x, 0.3, dim=1, keepdim=True),
+        lambda x: torch.nanquantile(x, x[:2, 0].sigmoid(), dim=-1, interpolation="midpoint"),
+        lambda x: F.pad(x[None], [1, 2], "circular"),
+        lambda x: F.one_hot(x.abs().long(), 9),
+        lambda x: torch.diff(x, 0),
+        lambda x: torch.linalg.cond(x.sign().triu(1) + torch.eye(4), 1),
+        lambda x: torch.linalg.matrix_power(x.sign().triu(1) + torch.eye(4), -2),
+    ],
+    ids=["cosine", "hinge", "quantile", "nanquantile", "circular", "one_hot", "diff", "cond", "power"],
+)
+def test_decompositions_that_write_to_their_own_values(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """They write through views, change shapes in place, or assert something."""
+    assert not fall_backs(lambda _m, x: function(x), X)
+
+
 @pytest.mark.parametrize(("device", "enabled"), [("cpu", False), ("cuda", False), ("cuda", True)])
 def test_regions_without_casts_are_inlined(device: str, enabled: bool) -> None:
     def function(_m: Holder, x: torch.Tensor) -> torch.Tensor:

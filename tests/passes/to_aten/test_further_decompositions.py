@@ -270,6 +270,19 @@ def test_operators_on_elements(official_runtime: OfficialRuntime) -> None:
 
 
 @pytest.mark.executorch
+def test_functions_of_a_tensor_and_a_number(official_runtime: OfficialRuntime) -> None:
+    def model(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        numbers = (2.5, 0, -1.0)
+        return tuple(
+            one
+            for number in numbers
+            for one in (torch.xlogy(x, number), torch.xlogy(number, x), torch.special.xlog1py(x, number + 2))
+        )
+
+    assert_runs(model, [[torch.tensor([0.0, 1.5, -2.0, NAN, 3.0])]], official_runtime, levels=(0, 2))
+
+
+@pytest.mark.executorch
 def test_bilinear(official_runtime: OfficialRuntime) -> None:
     inputs = [torch.randn(2, 5, 3), torch.randn(2, 5, 4)]
     assert_runs(torch.nn.Bilinear(3, 4, 6), [inputs], official_runtime, levels=(0, 2))
