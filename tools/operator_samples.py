@@ -20,7 +20,7 @@ import os
 import sys
 import warnings
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -28,6 +28,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
+import coverage
 import torch
 from benchmarks.operator_samples import CalledSample, chosen, samples_of
 from rich.console import Console
@@ -58,6 +59,9 @@ _MOST_RECORDED, _MOST_CHANGED, _MOST_LARGER = 5, 10, 2
 _LONG, _MOST_OF_LARGER = 17, 250
 """Elements along a dim of a larger call, at least, since sorts of fewer keep equal elements in order; and in all."""
 _LEFT_OUT_ARGUMENTS = frozenset({"device", "pin_memory", "generator"})
+_ROOMS = ("emit", "ir", "passes", "patterns", "runtime_ref", "verifiers")
+_COMMON = 0.05
+"""What is measured for the rarity of calls, and the share of calls from which on a line that they reach is not rare."""
 _RETRACED = 200
 """What it costs, in calls, that torch traces the whole program again."""
 # Of elements that are not numbers, they give what their implementation happens to.
@@ -493,6 +497,26 @@ def lines_of(name: str, recorded: Sequence[Sample], changes: Sequence[Sequence[S
     return [] if status else lines
 
 
+def with_rarity(lines: Sequence[str]) -> list[str]:
+    """Return lines with how many lines of exirkit few other calls reach."""
+    rooms = [str(FILE.parents[3] / one) for one in _ROOMS]
+    measured = coverage.Coverage(data_file=None, source=rooms, config_file=False, messages=False)
+    found = []
+    for line in track(lines, "reached", console=Console(stderr=True)):
+        measured.erase()
+        with measured.collect():
+            _wrong([read_sample(line)])
+        data = measured.get_data()
+        found.append({(file, place) for file in data.measured_files() for place in data.lines(file) or ()})
+    counts = Counter(place for one in found for place in one)
+    rare = {place: 1 / number for place, number in counts.items() if number < _COMMON * len(lines)}
+    sums = (round(sum(rare.get(place, 0) for place in sorted(one)), 2) for one in found)
+    return [
+        json.dumps(replace(read_sample(line), rarity=each).as_json(), separators=(",", ":"))
+        for line, each in zip(lines, sums, strict=True)
+    ]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--operators", nargs="*", default=[], help="names in `op_db`; all, if there are none")
@@ -508,7 +532,7 @@ def main() -> int:
     lines: list[str] = []
     for name in track(sorted({*found, *changes}), "examined", console=Console(stderr=True)):
         lines += lines_of(name, _in_order(found.get(name, {}).values()), changes.get(name, ()))
-    args.file.write_text("\n".join(sorted(set(lines))) + "\n", encoding="utf-8")
+    args.file.write_text("\n".join(with_rarity(sorted(set(lines)))) + "\n", encoding="utf-8")
     print(f"{len(lines)} calls of {len(found)} operators in {args.file}")
     return 0
 

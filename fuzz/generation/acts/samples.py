@@ -88,12 +88,12 @@ def _sums(op: str) -> Sequence[float]:
     return tuple(accumulate(map(_weight, samples_of(op))))
 
 
-def _weight(sample: Sample) -> int:
-    """Return how often a call is chosen: more often one of floats, or with a number that is zero."""
+def _weight(sample: Sample) -> float:
+    """Return how often a call is chosen: more often one of floats, with a number that is zero, or on rare ways."""
     has_floats = any(one.dtype.is_floating_point and one.is_free and 0 not in one.sizes for one in sample.tensors)
     numbers = (*sample.args, *sample.kwargs.values())
     has_zero = any(isinstance(one, int | float) and type(one) is not bool and one == 0 for one in numbers)
-    return 1 + 2 * (has_floats and not sample.is_plain) + 2 * has_zero
+    return sample.interest * (1 + 2 * (has_floats and not sample.is_plain) + 2 * has_zero)
 
 
 def method_of(

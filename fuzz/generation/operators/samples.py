@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -19,6 +19,8 @@ import torch
 from exirkit.fuzz.generation.method.values import DTYPES
 from exirkit.fuzz.programs import TensorType
 from exirkit.fuzz.programs.tensor_types import parse_type, type_text
+
+_USUAL, _RAREST = 0.3, 3.0
 
 FILE = Path(__file__).with_name("samples.jsonl")
 
@@ -56,6 +58,7 @@ class Sample:
         results: Dtype and sizes of each.
         is_plain: Its tensors have only elements that are finite and small.
         calls: How many calls of the Edge dialect calls of this operator become, on average.
+        rarity: How many lines of exirkit few other calls reach: a line that is reached by two counts a half.
     """
 
     op: str
@@ -64,6 +67,7 @@ class Sample:
     results: tuple[tuple[torch.dtype, tuple[int, ...]], ...]
     is_plain: bool = False
     calls: int = 0
+    rarity: float = 0.0
 
     @property
     def tensors(self) -> list[TensorSample]:
@@ -104,7 +108,14 @@ class Sample:
             found["plain"] = True
         found["results"] = [_type_text(dtype, sizes) for dtype, sizes in self.results]
         found["calls"] = self.calls
+        if self.rarity:
+            found["rarity"] = self.rarity
         return found
+
+    @property
+    def interest(self) -> float:
+        """What its weight is multiplied by: most calls reach no line that others do not."""
+        return _USUAL + min(self.rarity, _RAREST)
 
 
 def _without_floats(one: TensorSample) -> TensorSample:
@@ -154,7 +165,8 @@ def read_sample(line: str) -> Sample:
     entry = json.loads(line)
     kwargs = {key: _read(one) for key, one in entry.get("kwargs", {}).items()}
     results = tuple(map(_read_type, entry["results"]))
-    return Sample(entry["op"], _read(entry["args"]), kwargs, results, entry.get("plain", False), entry["calls"])
+    rest = entry.get("plain", False), entry["calls"], entry.get("rarity", 0.0)
+    return Sample(entry["op"], _read(entry["args"]), kwargs, results, *rest)
 
 
 @cache
@@ -169,7 +181,15 @@ def _lines() -> Mapping[str, list[str]]:
 @cache
 def sampled_operators() -> Mapping[str, float]:
     """Return the operators of which calls come with exirkit, with weights: what becomes many calls takes long."""
-    return {op: 1 / math.sqrt(3 + json.loads(lines[0])["calls"]) for op, lines in _lines().items()}
+    return {op: _interest(lines) / math.sqrt(3 + json.loads(lines[0])["calls"]) for op, lines in _lines().items()}
+
+
+def _interest(lines: Sequence[str]) -> float:
+    rarest = max(float(line.rpartition(_RARITY)[2].rstrip("}") or 0) if _RARITY in line else 0.0 for line in lines)
+    return _USUAL + min(rarest, _RAREST)
+
+
+_RARITY = '"rarity":'
 
 
 @cache
