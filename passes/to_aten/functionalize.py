@@ -131,7 +131,13 @@ class AliasFamilies:
         """Take in a node that stands behind everything that is known, before what it uses is replaced."""
         source = _source_of(node)
         if source is not None:
-            self._source[node] = source
+            self.show(node, source)
+        else:
+            self._shown[node] = _Shown(node, self._writes.get(node, 0))
+
+    def show(self, node: Node, source: Node) -> None:
+        """Take in a view, computed from what its source shows now."""
+        self._source[node] = source
         self._shown[node] = _Shown(node, self._writes.get(self.base(node), 0))
 
     def base(self, node: Node) -> Node:
@@ -482,6 +488,8 @@ class Functionalize(Pass):
     used next. What an input or a buffer holds in the end becomes a mutation of the program. What a branch or the body
     of a loop writes to one of its operands becomes one more result of the call.
 
+    A value whose shape is changed in place is a view of what it was from there on.
+
     Requires: operators that return their argument, or a view of it, say so in their schema, as core operators do.
     Ensures: no operator writes to its arguments.
 
@@ -563,9 +571,10 @@ def _replace(editor: GraphEditor, node: Node, families: AliasFamilies) -> None:
         families.rename(node, written)
         return
     if torch.Tag.inplace_view in op.tags:
-        if op is not aten.detach_.default:
-            raise WholeGraphNeededError(f"{op} changes the shape of a value that has other names", node)
-        families.rename(node, written)
+        if op is aten.detach_.default:
+            families.rename(node, written)
+        else:
+            _reshape(editor, node, written, families)
         return
     args: Any
     args, kwargs = map_arg(
@@ -580,6 +589,24 @@ def _replace(editor: GraphEditor, node: Node, families: AliasFamilies) -> None:
     new = _with_layout_of(editor, node, new, written.meta["val"])
     families.write(written, new, node)
     families.rename(node, written)
+
+
+def _reshape(editor: GraphEditor, node: Node, written: Node, families: AliasFamilies) -> None:
+    """Let a view stand for a value whose shape is changed in place, wherever the value is used from there on."""
+    variant = functional_variant(cast(OpOverload, node.target))
+    if variant is None or written.op != "call_function":
+        raise WholeGraphNeededError(f"{node.target} changes the shape of what was not made here", node)
+    later = [one for one in written.users if node < one]
+    if any(one.op == "output" for one in later):
+        # As a result of the program it is recorded with the shape that it had.
+        raise WholeGraphNeededError(f"{node.target} changes the shape of a result", node)
+    args = (families.now(written, node), *node.args[1:])
+    shown = editor.call(variant, args, dict(node.kwargs), before=node, origins=node)
+    families.show(shown, written)
+    families.rename(node, shown)
+    for user in later:
+        named = map_arg((user.args, dict(user.kwargs)), lambda one: node if one is written else one)
+        editor.rewire(user, *named)
 
 
 def _copied_whole(editor: GraphEditor, node: Node, source: Node) -> Node:

@@ -8,8 +8,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch.export import ExportedProgram, default_decompositions
+from torch.fx import Node
 
-from exirkit.ir import GraphEditor, OpOverload, copy_program, use_lazy_graph_module
+from exirkit.ir import (
+    GraphEditor,
+    ModelError,
+    OpOverload,
+    SubgraphEditor,
+    alias_root,
+    copy_program,
+    locate,
+    subgraph_editors,
+    use_lazy_graph_module,
+)
 from exirkit.passes.analysis import is_kept_whole
 from exirkit.passes.config.lowering_config import Overload
 from exirkit.passes.contract import registered
@@ -17,6 +28,7 @@ from exirkit.passes.to_edge.edge_operators import LiftConstants
 from exirkit.passes.user_passes.base import ExportedProgramPassBase, ExportedProgramPassResult
 
 from .decompose_to_core import DecomposeToCore, beyond_core, is_library_composite
+from .functionalize import is_in_place
 from .own_results import with_own_results
 
 
@@ -35,7 +47,13 @@ class DecomposeWholeGraph(ExportedProgramPassBase):
     preserve: frozenset[Overload] = frozenset()
 
     def call(self, exported_program: ExportedProgram) -> ExportedProgramPassResult:
-        """Return another program; what is given stays as it is."""
+        """Return another program; what is given stays as it is.
+
+        Raises:
+            ModelError: EK427, a branch or the body of a loop writes to what it is given, which torch would forget.
+        """
+        for body in subgraph_editors(GraphEditor(exported_program)):
+            _reject_writes(body)
         if exported_program.graph.find_nodes(op="get_attr"):
             # torch finds tensors that hang on the module, and forgets where it has put them.
             exported_program = copy_program(exported_program)
@@ -56,6 +74,19 @@ class DecomposeWholeGraph(ExportedProgramPassBase):
             # Of the operators that were left, other calls are to be decomposed after all.
             DecomposeToCore(self.preserve).run(GraphEditor(made))
         return ExportedProgramPassResult(made, True)
+
+
+def _reject_writes(body: SubgraphEditor) -> None:
+    for node in body.graph.nodes:
+        written = node.args[0] if is_in_place(node) and node.args else None
+        if isinstance(written, Node) and alias_root(written).op == "placeholder":
+            raise ModelError(
+                code="EK427",
+                message="a body writes to an operand, in a program that torch has to decompose as a whole",
+                location=locate(node),
+            )
+    for inner in subgraph_editors(body):
+        _reject_writes(inner)
 
 
 REGISTERED = registered(DecomposeWholeGraph, ensures=("core-operators", "functional"), invalidates=())

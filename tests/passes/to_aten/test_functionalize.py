@@ -12,9 +12,11 @@ from tests.passes.programs import Function
 from torch import nn
 from torch.export import ExportedProgram
 
+from exirkit.fuzz.programs import build, parse_program
 from exirkit.ir import ModelError, called_graphs
-from exirkit.passes import Pipeline, WholeGraphNeededError, decomposition_passes
+from exirkit.passes import WholeGraphNeededError, decomposition_passes
 from exirkit.passes.to_aten.functionalize import reject_writes_to_carried
+from exirkit.passes.to_aten.whole_graph import DecomposeWholeGraph
 
 X = torch.arange(12.0).reshape(3, 4) - 5
 
@@ -68,18 +70,64 @@ def test_buffers_and_inputs_are_mutated_at_the_end() -> None:
             torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
-def test_what_torch_has_to_do() -> None:
-    def another_shape(x: torch.Tensor) -> torch.Tensor:
+def test_values_whose_shape_is_changed_in_place() -> None:
+    def other_shapes(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = x.clone()
+        part = y[:1]
         y.unsqueeze_(0)
-        return y.add_(1)
+        y.add_(1)
+        y.transpose_(0, 2)
+        part.mul_(3)
+        return y * 2, part, y.squeeze_(2).t_()
 
-    program = exported(Function(another_shape), X)
-    with pytest.raises(WholeGraphNeededError, match="changes the shape"):
-        alone(program)
-    made = Pipeline.shipped("to_edge").run(program).program
+    program = exported(Function(other_shapes), X)
     with torch.no_grad():
-        assert torch.equal(made.module()(X), another_shape(X))
+        for one, other in zip(alone(program).module()(X), other_shapes(X), strict=True):
+            assert torch.equal(one, other)
+
+
+_RESHAPED_RESULT = """program(1)
+
+def forward(x: "f32[2, 3]"):
+    y = aten.neg.default(x)
+    z = aten.unsqueeze_.default(y, 0)
+    return y, z
+
+run("forward", x=dyadic(1))
+"""
+
+
+def test_what_torch_has_to_do() -> None:
+    program = build(parse_program(_RESHAPED_RESULT))["forward"]
+    with pytest.raises(WholeGraphNeededError, match="changes the shape of a result"):
+        alone(program)
+
+
+_WRITTEN_IN_A_LOOP = """program(1)
+
+def forward(x: "f32[2, 2]", n: "i64[]"):
+    y = aten.clone.default(x)
+    def on(a, b):
+        c = aten.lt.Scalar(a, 2)
+        return c
+    def turn(d, e):
+        part = aten.select.int(e, 0, 1)
+        f = aten.add_.Scalar(part, 1)
+        g = aten.add.Scalar(d, 1)
+        return g
+    m = while_loop(on, turn, [n], [y])
+    return m, y
+
+run("forward", x=dyadic(1), n=zeros())
+"""
+
+
+def test_torch_forgets_what_bodies_write_to_their_operands() -> None:
+    program = build(parse_program(_WRITTEN_IN_A_LOOP))["forward"]
+    with pytest.raises(ModelError, match="writes to an operand, in a program that torch has to decompose as a whole"):
+        DecomposeWholeGraph().call(program)
+    made = alone(program).module()(X[:2, :2], torch.tensor(0))
+    assert torch.equal(made[1], X[:2, :2] + torch.tensor([[0.0], [2.0]]))
 
 
 def test_one_memory_under_two_names() -> None:
