@@ -163,8 +163,11 @@ def _value(module: GraphModule, node: Node, values: Mapping[Node, Any], given: M
     args = _resolved(node.args, values)
     kwargs = _resolved(node.kwargs, values)
     target: Any = node.target
+    call = control_flow_call(node)
+    if call is not None and call.sliced:
+        args = [_with_own_rows(one) if isinstance(one, GraphModule) else one for one in args]
     made = target(*args, **kwargs)
-    if control_flow_call(node) is not None:
+    if call is not None:
         # What a body returns as it was given it is a value of its own, row-major once memory is planned: torch does
         # not see to either.
         layout = torch.contiguous_format if "spec" in node.meta else torch.preserve_format
@@ -172,6 +175,15 @@ def _value(module: GraphModule, node: Node, values: Mapping[Node, Any], given: M
     # Operators that write a list of tensors return nothing.
     written = kwargs.get("out")
     return written if isinstance(written, list | tuple) and (made is None or isinstance(made, list | tuple)) else made
+
+
+def _with_own_rows(body: GraphModule) -> Callable[..., Any]:
+    """Return a body that is given copies of rows: `as_strided` would count from where the first row begins."""
+
+    def called(*given: Any) -> Any:
+        return body(*(one.clone() if isinstance(one, torch.Tensor) and one.storage_offset() else one for one in given))
+
+    return called
 
 
 def _as_planned(node: Node, value: Any) -> Any:

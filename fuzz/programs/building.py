@@ -78,7 +78,9 @@ class _MethodBuilder:
         self.inputs: list[InputSpec] = []
 
     def build(self) -> ExportedProgram:
-        first = next((one for one in self.program.runs if one.method == self.method.name), None)
+        runs = [one for one in self.program.runs if one.method == self.method.name]
+        # Strides of dims of one element do not tell in which order they lie.
+        first = next((one for one in runs if 1 not in one.sizes.values()), runs[0] if runs else None)
         examples = inputs_of(self.program, first) if first else None
         used = self.method.names_read
         for one in sorted(self.program.stored, key=lambda one: list(_KINDS).index(one.kind)):

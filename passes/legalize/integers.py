@@ -89,6 +89,12 @@ def _is_long(value: Any) -> bool:
     return isinstance(value, Node) and value.meta["val"].dtype is torch.int64
 
 
+def _dividend(calls: EdgeCalls) -> Node:
+    """Return what is divided in the dtype of the result: no kernel subtracts integers from booleans."""
+    dividend: Any = calls.node.args[0]
+    return calls.cast(dividend, calls.node.meta["val"].dtype)
+
+
 def _divisor(calls: EdgeCalls) -> Node:
     """Return the divisor as a tensor of the dtype of the result."""
     return _of_dtype(calls, calls.node.args[1], calls.node.meta["val"].dtype)
@@ -96,14 +102,14 @@ def _divisor(calls: EdgeCalls) -> Node:
 
 def _divided(calls: EdgeCalls) -> tuple[Node, Node]:
     """Return the quotient of the arguments, rounded down, and what remains, which has the sign of the divisor."""
-    dividend, divisor = calls.node.args[0], _divisor(calls)
+    dividend, divisor = _dividend(calls), _divisor(calls)
     quotient = calls(aten.div.Tensor_mode, dividend, divisor, rounding_mode="floor")
     return quotient, calls(aten.sub.Tensor, dividend, calls(aten.mul.Tensor, quotient, divisor))
 
 
 def _is_less_than_truncated(calls: EdgeCalls, remainder: Node) -> Node:
     """Return where a quotient rounded down is less than one rounded towards zero."""
-    signs = calls(aten.bitwise_xor.Tensor, calls.node.args[0], _divisor(calls))
+    signs = calls(aten.bitwise_xor.Tensor, _dividend(calls), _divisor(calls))
     return calls(aten.logical_and.default, calls(aten.ne.Scalar, remainder, 0), calls(aten.lt.Scalar, signs, 0))
 
 

@@ -458,7 +458,9 @@ class RemoveNoops(Pass):
 
     Covers casts to the present dtype, copies of what is functional anyway, full slices, expansions, reshapes and
     permutations to the present shape, single concatenations, and repeats by one. Empty parts of a concatenation are
-    dropped. Two kinds stay, which backends may take, and which optimization removes later where no backend does:
+    dropped. What `as_strided_copy` reads stays: it counts from the start of what is copied, and a row that a loop goes
+    through begins elsewhere. Two other kinds stay, which backends may take, and which optimization removes later where
+    no backend does:
 
     - a `clone` that a program returns of its input: the model asks for a tensor apart from the input;
     - what stands between a dequantization and a quantization. Quantizers have put these around an operator; backends
@@ -487,7 +489,7 @@ class RemoveNoops(Pass):
             if op is torch.ops.aten.cat.default:
                 _drop_empty_parts(editor, node)
             changes_nothing = None if op in self.preserve else _TESTS.get(op)
-            if changes_nothing is None or node in returned or node in quantized:
+            if changes_nothing is None or node in returned or node in quantized or _is_read_by_places(node):
                 continue
             source = _source(node)
             if source is None or not changes_nothing(node):
@@ -508,6 +510,10 @@ def _returned_clones(editor: GraphEditor) -> set[Node]:
         and isinstance(value.args[0], Node)
         and value.args[0].op == "placeholder"
     }
+
+
+def _is_read_by_places(node: Node) -> bool:
+    return any(underlying(user.target) is torch.ops.aten.as_strided_copy.default for user in node.users)
 
 
 def _quantized(editor: GraphEditor) -> set[Node]:

@@ -248,6 +248,9 @@ def _place_among(scope: Scope) -> None:
 
 def _middle(scope: Scope) -> None:
     value = _ordered(scope, static=True)
+    if value.dtype.is_floating_point:
+        # Which of two zeros is meant is left open, and shows if they differ in sign.
+        value = scope.call("aten.abs.default", (value,), value.fact._replace(low=0, high=value.magnitude))
     dim, written = _along(scope, value)
     size = low_of(value.sizes[dim])
     keeps = scope.choices.chance(0.4)
