@@ -217,7 +217,9 @@ class Writes:
             # What is added to rows makes others of them, whose bounds are those of a buffer again.
             before = self.scope.call("aten.index.Tensor", (buffer, [index]), buffer.fact._replace(sizes=part.sizes))
             low, high = part.low - buffer.fact.high, part.high - buffer.fact.low
-            added = self.scope.call("aten.sub.Tensor", (rows, before), part._replace(low=low, high=high))
+            grids = (part.bits, before.fact.bits)
+            bits = None if None in grids else max(grid or 0 for grid in grids)
+            added = self.scope.call("aten.sub.Tensor", (rows, before), part._replace(low=low, high=high, bits=bits))
             return self.scope.call("aten.index_put.default", (buffer, [index], added, True), state_fact(buffer.fact))
         return self.scope.call("aten.index_put.default", (buffer, [index], rows), state_fact(buffer.fact))
 

@@ -83,7 +83,10 @@ def test_many_programs_can_be_built() -> None:
 
 def test_values_that_are_exact_are_so_with_twice_the_bits_and_in_another_order() -> None:
     compared = 0
-    for seed in range(300, 360):
+    for seed in range(300, 365):
+        if "converted_again" in draw_plan(SeededChoices(seed), Policy()).requests:
+            # Integers that are rounded on purpose keep their digits with twice the bits.
+            continue
         program = generate(seed)
         rough = program.inexact | program.undecided
         one, other = Runner(program), Runner(program, in_float64=True)

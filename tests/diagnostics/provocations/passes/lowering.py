@@ -310,7 +310,7 @@ def number_that_is_too_large(_: Path) -> None:
 
 @provokes("EK426")
 def program_that_is_decomposed_as_a_whole(_: Path) -> None:
-    program = exported(lambda x: x.clone().unsqueeze_(0).add_(1), torch.ones(2))
+    program = exported(lambda x: x.clone().unfold(0, 1, 1).add_(1), torch.ones(2))
     for one in decomposition_passes(frozenset()):
         program, _report = one.apply(program)
 
