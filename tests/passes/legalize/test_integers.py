@@ -29,6 +29,10 @@ def test_remainders_have_the_sign_of_the_divisor(official_runtime: OfficialRunti
             small.int() % y,
             (small % 7).to(torch.uint8) % 4,
             x.view(9, 1) % y,
+            (x > 0) % 50,
+            (x > 0) % -3,
+            torch.fmod(x > 0, -3),
+            small.int() % (y + 2**40),
         )
 
     assert_runs(model, [[X, Y]], official_runtime, tolerance=EXACT, levels=(0, 1, 2))
