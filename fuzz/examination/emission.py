@@ -221,8 +221,9 @@ class Walk:
         if spec.const or (spec.is_static_shape_tensor and spec.mem_offset is not None):
             # The value has the place of its base.
             return
-        base, _, result = self.kernel(_ET_VIEW)
+        base, sizes, result = self.kernel(_ET_VIEW)
         self.argument(node.args[0], base, "self")
+        self.argument(node.args[1], sizes, "size")
         self.same(spec, result)
 
     def _kernel(self, node: Node, target: Any) -> None:
