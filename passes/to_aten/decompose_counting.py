@@ -120,13 +120,14 @@ def _bound_by(editor: GraphEditor, node: Node, counted: Sequence[Any], whole: Se
     env = editor.fake_mode.shape_env
     if env is None:
         return
-    most = _largest_count(env, whole)
+    counts = _largest_count(env, counted)
     for symbol in node.meta.get("unbacked_bindings") or ():
-        for ranges in (env.var_to_range, editor.program.range_constraints):
-            known = ranges.get(symbol)
-            # Another bound is the model's own.
-            if known is not None and known.upper == _largest_count(env, counted):
-                ranges[symbol] = ValueRanges(known.lower, most)
+        known = env.var_to_range[symbol]
+        # Another bound is the model's own.
+        if known.upper == counts:
+            # The environment is shared by all copies of the program, for each of which this is true.
+            env.var_to_range[symbol] = ValueRanges(known.lower, _largest_count(env, whole))
+            editor.set_range(symbol, env.var_to_range[symbol])
 
 
 def _largest_count(env: ShapeEnv, sizes: Sequence[Any]) -> Any:

@@ -41,6 +41,7 @@ from exirkit.passes.to_edge.edge_operators import LiftConstants
 
 from .debug_handles import GenerateDebugHandles
 from .decompositions import further_decompositions
+from .expressions import COMPOSITES
 from .operator_recorder import (
     Decompositions,
     InputRef,
@@ -211,7 +212,7 @@ def _uncached_where_sizes_vary(mode: FakeTensorMode, inputs: Sequence[Any]) -> A
 
 
 def _core_table() -> Decompositions:
-    return {**_torch_table(), **beyond_core()}
+    return {**_torch_table(), **beyond_core(), **COMPOSITES}
 
 
 @cache

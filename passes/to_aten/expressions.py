@@ -224,6 +224,11 @@ def padded_around(self: Tensor, pad: Sequence[int]) -> Tensor:
     return padded if padded is not self else self.clone()
 
 
+def padded(self: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
+    """`aten.pad`, where torch would write to parts of what it makes."""
+    return padded_around(self, pad) if mode == "circular" else aten.pad.default.decompose(self, pad, mode, value)
+
+
 def distance(self: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """`aten.dist`."""
     norm: Tensor = torch.linalg.vector_norm(self - other, p)
@@ -266,3 +271,6 @@ EXPRESSIONS: Mapping[Any, Callable[..., Any]] = {
     # The kernel of the official runtime adds to what lies in memory.
     aten.max_pool2d_with_indices_backward.default: gradient_of_maximum,
 }
+
+COMPOSITES: Mapping[Any, Callable[..., Any]] = {aten.pad.default: padded}
+"""What is asked before torch takes composite operators apart; its decomposition of whole graphs takes none of them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -190,9 +191,21 @@ class AliasFamilies:
             chain.append(source)
         base = chain[-1]
         writes = self._writes[base] = self._writes.get(base, 0) + 1
+        self._keep_others(chain, writes)
         for member, new in zip(chain, values, strict=True):
             if not isinstance(member.meta.get("val"), list | tuple):
                 self._shown[member] = _Shown(new, writes)
+
+    def _keep_others(self, chain: Sequence[Node], writes: int) -> None:
+        """Let what shows other items of a list of views than the one that is written to stay as it is."""
+        written = {of: one for one, of in itertools.pairwise(chain) if one.target is operator.getitem}
+        for member, shown in list(self._shown.items()) if written else ():
+            item = member
+            while item in self._source and self._source[item] not in written:
+                item = self._source[item]
+            part = written.get(self._source.get(item, item))
+            if part is not None and item.args[1] != part.args[1] and shown.writes == writes - 1:
+                self._shown[member] = _Shown(shown.node, writes)
 
     def seal(self, node: Node, rejection: ModelError) -> None:
         """Have every later write to the memory of a node, which may not have been taken in yet, rejected."""

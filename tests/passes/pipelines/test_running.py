@@ -140,12 +140,14 @@ def test_titles_are_told(exported: ExportedProgram) -> None:
 
 
 def test_the_other_way_to_decompose() -> None:
-    class AnotherShape(torch.nn.Module):
+    class InWindows(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x.clone().unsqueeze_(0).add_(x)
+            y = x.clone()
+            y.unfold(0, 1, 1).add_(x[:, None])
+            return y
 
     with torch.no_grad():
-        program = torch.export.export(AnotherShape(), (torch.ones(2),))
+        program = torch.export.export(InWindows(), (torch.ones(2),))
     before = listed(program)
     result = Pipeline.shipped("to_edge").run(program, stop_after=1)
     assert [(report.number, report.name) for report in result.reports] == [

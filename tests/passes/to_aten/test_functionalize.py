@@ -86,6 +86,25 @@ def test_values_whose_shape_is_changed_in_place() -> None:
             assert torch.equal(one, other)
 
 
+def test_parts_of_a_split_are_written_apart() -> None:
+    """Nothing is put together that nothing reads, as the gates of a recurrent cell."""
+
+    def gates(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        first, second, third = x.neg().split(1)
+        first.add_(x[:1]).sigmoid_()
+        part = second[:, 1:]
+        second.mul_(2)
+        third.add_(first)
+        return first, second, third, part + 1
+
+    program = exported(Function(gates), torch.randn(3, 4))
+    made = alone(program)
+    assert not any("scatter" in str(node.target) for node in made.graph.nodes)
+    x = torch.randn(3, 4)
+    for one, other in zip(made.module()(x), gates(x), strict=True):
+        assert torch.equal(one, other)
+
+
 _RESHAPED_RESULT = """program(1)
 
 def forward(x: "f32[2, 3]"):
