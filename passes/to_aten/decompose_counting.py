@@ -18,6 +18,8 @@ from exirkit.passes.contract import Pass
 
 aten = torch.ops.aten
 
+_SIZE = aten.sym_size.int
+
 
 @dataclass(eq=False)
 class DecomposeCounting(Pass):
@@ -68,51 +70,50 @@ def _indexed(editor: GraphEditor, node: Node, value: Any, source: Node, mask: No
 def _select(editor: GraphEditor, node: Node) -> None:
     operands: list[Any] = list(node.args[:2])
     shapes = [one.meta["val"].shape for one in operands]
-    whole = _repeated_sizes(editor, node, operands)
+    whole = _repeated_sizes(shapes)
     if whole is None:
         return
     if not _is_whole(shapes[0], whole):
-        _bound_by(editor, node, shapes[0], [size.meta["val"] if isinstance(size, Node) else size for size in whole])
-    operands = [
-        one if _is_whole(shape, whole) else _call(editor, node, aten.expand.default, one, whole)
+        _bound_by(editor, node, shapes[0], whole)
+    made = [
+        one if _is_whole(shape, whole) else _repeated(editor, node, one, operands, whole)
         for one, shape in zip(operands, shapes, strict=True)
     ]
     if not whole:
         # A single number has no dim along which it could be chosen.
-        operands = [_call(editor, node, aten.unsqueeze.default, one, 0) for one in operands]
-    editor.replace(node, _indexed(editor, node, node.meta["val"], *operands))
+        made = [_call(editor, node, aten.unsqueeze.default, one, 0) for one in made]
+    editor.replace(node, _indexed(editor, node, node.meta["val"], *made))
     editor.erase(node)
 
 
-def _is_whole(shape: Sequence[Any], whole: Sequence[Any]) -> bool:
-    """Return whether a tensor has all sizes, which are numbers, or nodes that stand for its own."""
-    return len(shape) == len(whole) and all(
-        size == wanted if type(size) is int else isinstance(wanted, Node)
-        for size, wanted in zip(shape, whole, strict=True)
-    )
+def _repeated_sizes(shapes: Sequence[Sequence[Any]]) -> list[Any] | None:
+    """Return the sizes that tensors have when they are repeated to fit each other; None if that cannot be said.
 
-
-def _repeated_sizes(editor: GraphEditor, node: Node, operands: Sequence[Node]) -> list[Any] | None:
-    """Return the sizes that tensors have when they are repeated to fit each other; None if that cannot be said."""
+    Sizes are compared as text: comparing those that vary would guard on them.
+    """
     found: list[Any] = []
-    shapes = [one.meta["val"].shape for one in operands]
     for dim in range(-max(map(len, shapes)), 0):
-        sizes = [(one, shape[dim]) for one, shape in zip(operands, shapes, strict=True) if len(shape) >= -dim]
-        # Of the others, one is as long as all: text, since comparing sizes would guard on them.
-        long = {str(size): (one, size) for one, size in sizes if str(size) != "1"}
-        if len(long) > 1:
+        longer = {str(shape[dim]): shape[dim] for shape in shapes if len(shape) >= -dim and str(shape[dim]) != "1"}
+        if len(longer) > 1:
             return None
-        if not long:
-            found.append(1)
-            continue
-        source, size = next(iter(long.values()))
-        at = source.meta["val"].dim() + dim
-        found.append(
-            size
-            if type(size) is int
-            else editor.call(aten.sym_size.int, (source, at), before=node, origins=node, val=size)
-        )
+        found += longer.values() or (1,)
     return found
+
+
+def _is_whole(shape: Sequence[Any], whole: Sequence[Any]) -> bool:
+    return list(map(str, shape)) == list(map(str, whole))
+
+
+def _repeated(editor: GraphEditor, node: Node, source: Node, operands: Sequence[Node], whole: Sequence[Any]) -> Node:
+    """Repeat a tensor to sizes that one of the operands has, each of them."""
+    sizes: list[Any] = []
+    for dim, size in enumerate(whole, start=-len(whole)):
+        shapes = {one: one.meta["val"].shape for one in operands}
+        owner = next(one for one, shape in shapes.items() if len(shape) >= -dim and str(shape[dim]) == str(size))
+        at = len(shapes[owner]) + dim
+        is_known = type(size) is int
+        sizes.append(size if is_known else editor.call(_SIZE, (owner, at), before=node, origins=node, val=size))
+    return _call(editor, node, aten.expand.default, source, sizes)
 
 
 def _bound_by(editor: GraphEditor, node: Node, counted: Sequence[Any], whole: Sequence[Any]) -> None:
@@ -120,14 +121,15 @@ def _bound_by(editor: GraphEditor, node: Node, counted: Sequence[Any], whole: Se
     env = editor.fake_mode.shape_env
     if env is None:
         return
-    counts = _largest_count(env, counted)
+    counts, most = _largest_count(env, counted), _largest_count(env, whole)
     for symbol in node.meta.get("unbacked_bindings") or ():
-        known = env.var_to_range[symbol]
-        # Another bound is the model's own.
+        # The environment is shared by all copies of the program, for each of which this is true. Another bound than
+        # that count is the model's own.
+        known, recorded = env.var_to_range[symbol], editor.program.range_constraints.get(symbol)
         if known.upper == counts:
-            # The environment is shared by all copies of the program, for each of which this is true.
-            env.var_to_range[symbol] = ValueRanges(known.lower, _largest_count(env, whole))
-            editor.set_range(symbol, env.var_to_range[symbol])
+            env.var_to_range[symbol] = ValueRanges(known.lower, most)
+        if recorded is not None and recorded.upper == counts:
+            editor.set_range(symbol, ValueRanges(recorded.lower, most))
 
 
 def _largest_count(env: ShapeEnv, sizes: Sequence[Any]) -> Any:

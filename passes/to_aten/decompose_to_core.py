@@ -149,7 +149,7 @@ class DecomposeToCore(Pass):
                 if recording is None:
                     recording = self._record(editor.fake_mode, op, pattern, tensors)
                     recordings[key] = recording
-                if not self._is_kept(recording):
+                if not self._is_kept(recording) and not _is_itself(op, recording):
                     _put_in_place(editor, node, recording, tensors)
 
     def _is_composite(self, op: OpOverload) -> bool:
@@ -187,6 +187,11 @@ class DecomposeToCore(Pass):
         except Exception as error:
             raise WholeGraphNeededError(f"{op}: {type(error).__name__}: {error}") from error
         return Recording(tuple(recorder.steps), recorder.refer_result(result))
+
+
+def _is_itself(op: OpOverload, recording: Recording) -> bool:
+    """Return whether a decomposition leaves a call as it is: of a stable sort, say."""
+    return [step.target for step in recording.steps] == [op]
 
 
 @cache

@@ -208,7 +208,7 @@ class OperatorRecorder(TorchDispatchMode):
         self._alive = [one for one in self._alive if one is not shown]
         self._unnamed.append(shown)
         before = fake_like(self._mode, written)
-        self.steps = [replace(step, value=before) if step.value is written else step for step in self.steps]
+        self.steps = [replace(step, value=_exchanged(step.value, written, before)) for step in self.steps]
         func(*args, **kwargs)
         self._references[id(written)] = self._refer(shown)
         return written
@@ -307,6 +307,12 @@ class OperatorRecorder(TorchDispatchMode):
                     self._combine(symbol, operator.floordiv, (times, factor))
                 return True
         return False
+
+
+def _exchanged(value: Any, old: Any, new: Any) -> Any:
+    if isinstance(value, list | tuple) and any(one is old for one in value):
+        return [new if one is old else one for one in value]
+    return new if value is old else value
 
 
 _COMBINATIONS: dict[Any, Callable[[Any, Any], Any]] = {

@@ -8,17 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch.export import ExportedProgram, default_decompositions
-from torch.fx import Node
+from torch.fx import Graph, Node
 
 from exirkit.ir import (
     GraphEditor,
     ModelError,
     OpOverload,
-    SubgraphEditor,
     alias_root,
+    control_flow_call,
     copy_program,
     locate,
-    subgraph_editors,
     use_lazy_graph_module,
 )
 from exirkit.passes.analysis import is_kept_whole
@@ -52,8 +51,7 @@ class DecomposeWholeGraph(ExportedProgramPassBase):
         Raises:
             ModelError: EK427, a branch or the body of a loop writes to what it is given, which torch would forget.
         """
-        for body in subgraph_editors(GraphEditor(exported_program)):
-            _reject_writes(body)
+        _reject_written_operands(exported_program.graph)
         if exported_program.graph.find_nodes(op="get_attr"):
             # torch finds tensors that hang on the module, and forgets where it has put them.
             exported_program = copy_program(exported_program)
@@ -76,17 +74,18 @@ class DecomposeWholeGraph(ExportedProgramPassBase):
         return ExportedProgramPassResult(made, True)
 
 
-def _reject_writes(body: SubgraphEditor) -> None:
-    for node in body.graph.nodes:
-        written = node.args[0] if is_in_place(node) and node.args else None
-        if isinstance(written, Node) and alias_root(written).op == "placeholder":
-            raise ModelError(
-                code="EK427",
-                message="a body writes to an operand, in a program that torch has to decompose as a whole",
-                location=locate(node),
-            )
-    for inner in subgraph_editors(body):
-        _reject_writes(inner)
+def _reject_written_operands(graph: Graph) -> None:
+    for call in filter(None, map(control_flow_call, graph.nodes)):
+        for body in call.subgraphs:
+            for node in body.graph.nodes:
+                written = node.args[0] if is_in_place(node) and node.args else None
+                if isinstance(written, Node) and alias_root(written).op == "placeholder":
+                    raise ModelError(
+                        code="EK427",
+                        message="a body writes to an operand, in a program that torch has to decompose as a whole",
+                        location=locate(node),
+                    )
+            _reject_written_operands(body.graph)
 
 
 REGISTERED = registered(DecomposeWholeGraph, ensures=("core-operators", "functional"), invalidates=())

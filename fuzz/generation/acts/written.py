@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from exirkit.fuzz.generation.method.extents import Extents, low_of
 from exirkit.fuzz.generation.method.scope import Scope
 from exirkit.fuzz.generation.method.values import FLOATS, INTEGERS, Value
 from exirkit.fuzz.generation.operators.control_flow import BodyScope
@@ -107,7 +108,7 @@ def _shown(scope: Scope, base: Value) -> list[Value]:
 
 def _view(scope: Scope, value: Value) -> Value:
     dim = scope.choices.integer(0, value.rank - 1)
-    sizes = [int(str(size)) for size in value.sizes]
+    sizes = list(map(low_of, value.sizes))
     before, behind = sizes[:dim], sizes[dim + 1 :]
     kind = scope.choices.integer(0, 3)
     if kind == 0 or (kind == 1 and value.rank == 1):
@@ -132,8 +133,8 @@ def _owned(scope: Scope, dtype: torch.dtype, sizes: tuple[int, ...]) -> Value:
     return loose_call(scope, "aten.clone.default", (given,), dtype, sizes, is_exact=True)
 
 
-def _input(scope: Scope, dtype: torch.dtype, sizes: Sequence[object]) -> Value:
+def _input(scope: Scope, dtype: torch.dtype, sizes: Extents) -> Value:
     """Return an input that no other call finds, of quarters or whole numbers that even bfloat16 holds."""
-    value = scope.new_input(dtype, tuple(sizes), scope.building.contents(dtype))  # type: ignore[arg-type]
+    value = scope.new_input(dtype, sizes, scope.building.contents(dtype))
     hide(scope, value)
     return value

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -115,7 +116,7 @@ class Sample:
     @property
     def interest(self) -> float:
         """What its weight is multiplied by: most calls reach no line that others do not."""
-        return _USUAL + min(self.rarity, _RAREST)
+        return _interest(self.rarity)
 
 
 def _without_floats(one: TensorSample) -> TensorSample:
@@ -181,15 +182,20 @@ def _lines() -> Mapping[str, list[str]]:
 @cache
 def sampled_operators() -> Mapping[str, float]:
     """Return the operators of which calls come with exirkit, with weights: what becomes many calls takes long."""
-    return {op: _interest(lines) / math.sqrt(3 + json.loads(lines[0])["calls"]) for op, lines in _lines().items()}
+    return {
+        op: _interest(max(map(_rarity, lines))) / math.sqrt(3 + json.loads(lines[0])["calls"])
+        for op, lines in _lines().items()
+    }
 
 
-def _interest(lines: Sequence[str]) -> float:
-    rarest = max(float(line.rpartition(_RARITY)[2].rstrip("}") or 0) if _RARITY in line else 0.0 for line in lines)
-    return _USUAL + min(rarest, _RAREST)
+def _interest(rarity: float) -> float:
+    return _USUAL + min(rarity, _RAREST)
 
 
-_RARITY = '"rarity":'
+def _rarity(line: str) -> float:
+    """Return the rarity of a call without reading the rest of it."""
+    found = re.search(r'"rarity":([\d.]+)}$', line)
+    return float(found[1]) if found else 0.0
 
 
 @cache

@@ -17,7 +17,14 @@ from exirkit.fuzz.generation import Policy, SeededChoices, generate
 from exirkit.fuzz.generation.acts.samples import NUMBERS, method_of, sampled_method
 from exirkit.fuzz.generation.generating import finished
 from exirkit.fuzz.generation.method.building import Building
-from exirkit.fuzz.generation.operators.samples import FILE, Sample, TensorSample, sampled_operators, samples_of
+from exirkit.fuzz.generation.operators.samples import (
+    FILE,
+    Sample,
+    TensorSample,
+    read_sample,
+    sampled_operators,
+    samples_of,
+)
 from exirkit.fuzz.generation.policy import SAMPLES, Plan, draw_plan
 from exirkit.fuzz.mutants.applying import applied
 from exirkit.fuzz.mutants.model import named
@@ -122,3 +129,14 @@ def test_a_bug_of_one_operator_shows(name: str, op: str) -> None:
         found = next((program for program in programs if check(program, compiler=compiler).failures), None)
     assert found is not None
     assert check(found, compiler=compiler).is_good
+
+
+def test_what_reaches_lines_that_few_others_reach_comes_more_often() -> None:
+    weights = sampled_operators()
+    usual = [op for op in weights if all(one.rarity < 0.05 for one in samples_of(op))]
+    rare = [op for op in weights if any(one.rarity > 3 for one in samples_of(op))]
+    for some in (usual, rare):
+        assert len(some) > 10
+    cost = {op: (3 + samples_of(op)[0].calls) ** 0.5 for op in weights}
+    assert min(weights[op] * cost[op] for op in rare) > 8 * max(weights[op] * cost[op] for op in usual)
+    assert all(read_sample(json.dumps(one.as_json())) == one for op in rare for one in samples_of(op))

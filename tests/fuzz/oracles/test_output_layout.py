@@ -91,3 +91,38 @@ def test_what_torch_export_has_noted_is_right() -> None:
         oracles=["output-layout"],
     )
     assert verdict.is_good, verdict.failures
+
+
+_FIRST_OF_SIZE_ONE = """program(1)
+s0 = symbol(1, 10)
+
+def forward(x: "f32[2, s0, s0, 2]"):
+    return x
+
+run("forward", s0=1, x=zeros(layout="channels_last"))
+run("forward", s0=5, x=zeros(layout="channels_last"))
+"""
+
+
+def test_an_example_with_sizes_of_one_does_not_tell_the_layout() -> None:
+    assert check(parse_program(_FIRST_OF_SIZE_ONE)).is_good
+
+
+_ROWS_BY_PLACES = """program(1)
+
+def forward(x: "f32[3, 2, 3]"):
+    def turn(a):
+        b = aten.clone.default(a, memory_format=torch.contiguous_format)
+        c = aten.as_strided_copy.default(b, [3, 2], [1, 3], 0)
+        return c
+    y = map(turn, [x], [])
+    return y
+
+run("forward", x=dyadic(1))
+"""
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_rows_are_read_by_places_from_their_own_start(level: int) -> None:
+    verdict = check(parse_program(_ROWS_BY_PLACES), compiler=ExirkitCompiler(level=level))
+    assert verdict.is_good, verdict.failures

@@ -392,6 +392,14 @@ def test_a_view_that_its_base_cannot_hold_is_not_the_planners() -> None:
     assert [localization._fits(one) for one in (base, inner, outer)] == [True, True, False]
 
 
+def test_sizes_of_a_view_are_the_emitters() -> None:
+    one = named("views-sized-at-their-bound", read_mutants(LIST.with_name("mutants_fourth_set.yaml")))
+    program = parse_program(one.program)
+    with applied(one):
+        failure = check(program).failures[0]
+        assert (failure.oracle, find_culprit(program, failure).part) == ("memory-plan", "emitter")
+
+
 def test_a_small_program_is_asked_for_the_culprit() -> None:
     # What else a program does has its own culprits: a pass that another call needs, or a choice of the compiler.
     program = parse_program(_SHIFT_BESIDE_OTHERS)

@@ -89,10 +89,21 @@ def test_masks_that_repeat_sizes_that_vary() -> None:
         Function(torch.masked_select), inputs, dynamic_shapes=(({}, {0: rows}),), strict=False
     )
     made = to_edge(program).to_executorch()
+    assert to_edge(program).to_executorch().buffer == made.buffer, "lowering changes what it is given"
     method = Runtime.get().load_program(made.buffer).load_method("forward")
     for count in (2, 4, 9):
         mask = torch.ones(count, 5, dtype=torch.bool)
         assert torch.equal(method.execute([inputs[0], mask])[0], inputs[0].repeat(count))
+
+
+def test_programs_with_masks_that_repeat_are_lowered_twice_alike() -> None:
+    inputs = (torch.rand(1, 5), torch.ones(4, 5, dtype=torch.bool))
+    program = torch.export.export(Function(torch.masked_select), inputs, strict=False)
+    files = [to_edge(program).to_executorch().buffer for _ in range(2)]
+    assert files[0] == files[1]
+    for file in files:
+        found = Runtime.get().load_program(file).load_method("forward").execute(list(inputs))
+        assert torch.equal(found[0], inputs[0].repeat(4, 1).flatten())
 
 
 def test_vmap() -> None:

@@ -10,7 +10,8 @@ import torch
 from tests.passes.programs import Holder, exported, outputs
 
 from exirkit import to_edge
-from exirkit.passes import noted_fall_backs
+from exirkit.ir import GraphEditor, copy_program
+from exirkit.passes import DecomposeToCore, noted_fall_backs
 
 F = torch.nn.functional
 X = torch.randn(4, 4)
@@ -61,6 +62,31 @@ def test_dropout_of_nothing_while_training_is_another_name() -> None:
 def test_decompositions_that_write_to_their_own_values(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
     """They write through views, change shapes in place, or assert something."""
     assert not fall_backs(lambda _m, x: function(x), X)
+
+
+def _windows_beside(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y = x.clone()
+    y.unfold(0, 1, 1).add_(1)
+    with torch.no_grad():
+        y.mul_(2)
+    return y, torch.sort(x.sign(), stable=True)[1]
+
+
+def test_torch_leaves_stable_sorts_and_writes_of_regions_as_they_are() -> None:
+    program = exported(Holder(lambda _m, x: _windows_beside(x), scale=torch.ones(4)).eval(), X)
+    with noted_fall_backs() as noted:
+        edge = to_edge(program).exported_program()
+    assert noted
+    assert any("sort.stable" in str(node.target) for node in edge.graph.nodes)
+    for one, other in zip(edge.module()(X), _windows_beside(X), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_what_stays_as_it_is_has_not_changed() -> None:
+    program = exported(Holder(lambda _m, x: torch.sort(x, stable=True)[1], scale=torch.ones(4)).eval(), X)
+    editor = GraphEditor(copy_program(program))
+    DecomposeToCore().run(editor)
+    assert not DecomposeToCore().run(editor).modified
 
 
 @pytest.mark.parametrize(("device", "enabled"), [("cpu", False), ("cuda", False), ("cuda", True)])
