@@ -38,8 +38,8 @@ LAYOUTS: Mapping[str, Mapping[str, Any]] = {
 """Plans to try instead of the usual one, by name: arguments of the planning pass."""
 
 
-def replanned(examination: Examination, layout: str) -> bytes:
-    """Return the file with another memory plan."""
+def replanned(examination: Examination, layout: str) -> ExecutorchProgramManager:
+    """Return the programs with another memory plan, and their file."""
     choices = examination.compiler if isinstance(examination.compiler, ExirkitCompiler) else ExirkitCompiler()
     planner = MemoryPlanningPass(
         **LAYOUTS[layout],
@@ -52,4 +52,4 @@ def replanned(examination: Examination, layout: str) -> bytes:
         planner.run(copied.graph_module, copied.graph_signature)
         programs[method] = copied
     config = ExecutorchBackendConfig(emit_mutable_buffer_names=examination.trace.has_state)
-    return ExecutorchProgramManager(programs, backend_config=config).buffer
+    return ExecutorchProgramManager(programs, backend_config=config)

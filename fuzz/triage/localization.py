@@ -11,6 +11,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
 
+from exirkit.emit import read_program
 from exirkit.fuzz.compilers import Compiler, ExirkitCompiler, FunctionCompiler, LoweringTrace, Snapshot
 from exirkit.fuzz.examination import (
     Examination,
@@ -20,6 +21,7 @@ from exirkit.fuzz.examination import (
     RejectedError,
     Verdict,
     compared,
+    emission_fault,
     equivalent,
     replanned,
     run_dialect,
@@ -154,7 +156,7 @@ def _other_plans(examination: Examination, failure: Failure) -> Culprit | None:
         other = Examination(examination.program, examination.compiler, examination.seed)
         other.share(examination)
         try:
-            other.take_file(replanned(examination, layout))
+            other.take_file(replanned(examination, layout).buffer)
         except DiagnosticError:
             continue
         if _is_clean(examine(other, oracles_named(("eager-run", *_RUNS)))):
@@ -231,6 +233,20 @@ def _emission(examination: Examination, failure: Failure) -> Culprit | None:
     """Compare the file with the graph."""
     verdict = examine(examination, oracles_named(("memory-plan",)))
     return None if verdict.is_good else Culprit("emitter", evidence=verdict.failures[0].message)
+
+
+def _emission_of_other_plan(examination: Examination, failure: Failure) -> Culprit | None:
+    """Compare the file that another plan gave with its graph."""
+    try:
+        made = replanned(examination, failure.details["layout"])
+        file = read_program(made.buffer)
+    except DiagnosticError:
+        return None
+    for method in examination.lowering.planned:
+        fault = emission_fault(made.exported_program(method), file, method)
+        if fault is not None:
+            return Culprit("emitter", method=method, evidence=f"%{fault[0]}: {fault[1]}")
+    return None
 
 
 def _runtimes(examination: Examination, failure: Failure) -> Culprit:
@@ -461,6 +477,7 @@ STEPS: Mapping[str, Callable[[Examination, Failure], Culprit | None]] = {
     "shared results": _shared_results,
     "layout passes": _layout_passes,
     "emission": _emission,
+    "emission of other plan": _emission_of_other_plan,
     "runtimes": _runtimes,
     "black box": _black_box,
     "stage": _stage,

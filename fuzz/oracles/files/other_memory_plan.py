@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from exirkit.fuzz.examination import LAYOUTS, Examination, Failure, difference, failure_of_error, replanned, run_file
 from exirkit.fuzz.oracles.oracle import Oracle
@@ -16,14 +17,14 @@ class OtherMemoryPlan(Oracle):
     title = "another memory plan gives the same results"
     cost = 90
     needs = ("own plan", "results")
-    suspects = ("earlier oracles", "allocation", "planner")
+    suspects = ("earlier oracles", "allocation", "emission of other plan", "planner")
     former_name = "O9"
 
     def check(self, examination: Examination) -> Iterator[Failure]:
         """Yield what differs between two plans."""
         layout = sorted(LAYOUTS)[examination.seed % len(LAYOUTS)]
         try:
-            data = replanned(examination, layout)
+            data = replanned(examination, layout).buffer
             for method in examination.methods:
                 calls, buffers = examination.inputs[method], examination.buffers_of(method)
                 others = run_file(data, method, calls, buffers, is_sanitized=False)
@@ -34,4 +35,5 @@ class OtherMemoryPlan(Oracle):
                         message = f"{method}, run {index + 1}: with plan {layout}: {found[1]}"
                         yield Failure(self.name, f"layout {found[0]}", message, "planner", details={"layout": layout})
         except DiagnosticError as error:
-            yield failure_of_error(error, self.name, "planner")
+            failed = failure_of_error(error, self.name, "planner")
+            yield replace(failed, details={**failed.details, "layout": layout})

@@ -11,7 +11,7 @@ from benchmarks.mutants.fresh_mutants import LIST, read_mutants
 
 from exirkit import GraphEditor, Pass, ops
 from exirkit.fuzz.compilers import ExirkitCompiler, LoweringTrace
-from exirkit.fuzz.examination import Examination, Failure, was_met_before
+from exirkit.fuzz.examination import LAYOUTS, Examination, Failure, was_met_before
 from exirkit.fuzz.mutants import Mutant, applied, mutant
 from exirkit.fuzz.mutants.model import named
 from exirkit.fuzz.oracles import check
@@ -68,6 +68,30 @@ def forward(x: "i32[4]", n: "i32[4]", f: "f32[2, 3]"):
 
 run("forward", x=numbers([1, 3, -5, 7]), n=numbers([1, 32, 64, 40]), f=dyadic(1))
 """
+_SCALES_PER_CHANNEL = """program(1)
+
+def forward(x: "f32[1, 3]", scales: "f64[3]", offsets: "i64[3]"):
+    a = quantized_decomposed.quantize_per_channel.default(x, scales, offsets, 1, 0, 15, torch.uint8)
+    return a
+
+run("forward", x=numbers([4, 2, 8]), scales=numbers([0.125, 0.5, 0.125]), offsets=zeros())
+"""
+_SOME_LARGE_VALUES = """program(1)
+
+def forward(x: "f32[3000]"):
+    a = aten.neg.default(x)
+    b = aten.sin.default(a)
+    c = aten.cos.default(b)
+    d = aten.tanh.default(c)
+    e = aten.abs.default(d)
+    f = aten.add.Tensor(e, e)
+    g = aten.mul.Tensor(f, f)
+    h = aten.sub.Tensor(g, x)
+    return h
+
+run("forward", x=dyadic(1))
+"""
+_SEED_OF_NAIVE = sorted(LAYOUTS).index("naive")
 _SAWTOOTH = """program(1)
 s0 = symbol(2, 8)
 
@@ -392,6 +416,16 @@ def test_a_view_that_its_base_cannot_hold_is_not_the_planners() -> None:
     assert [localization._fits(one) for one in (base, inner, outer)] == [True, True, False]
 
 
+def test_a_plan_without_reuse_that_is_written_wrongly_is_the_emitters() -> None:
+    # What a value takes with the usual plan lies below 64 KiB, with a plan without reuse it does not.
+    one = named("offsets-of-sixteen-bits", read_mutants(LIST.with_name("mutants_fourth_set.yaml")))
+    program = parse_program(_SOME_LARGE_VALUES)
+    with applied(one):
+        failure = check(program, oracles=("other-memory-plan",), seed=_SEED_OF_NAIVE).failures[0]
+        culprit = find_culprit(program, failure, seed=_SEED_OF_NAIVE)
+    assert (failure.details["layout"], culprit.part) == ("naive", "emitter")
+
+
 def test_sizes_of_a_view_are_the_emitters() -> None:
     one = named("views-sized-at-their-bound", read_mutants(LIST.with_name("mutants_fourth_set.yaml")))
     program = parse_program(one.program)
@@ -411,3 +445,14 @@ def test_a_small_program_is_asked_for_the_culprit() -> None:
     assert (found.culprit.part, found.is_repeated) == ("decompose-to-core", True)
     assert [step.op for step in found.program.methods[0].steps] == ["aten.bitwise_left_shift.Tensor"]
     assert found.compiler == ExirkitCompiler()
+
+
+@pytest.mark.executorch
+def test_a_small_program_stays_one_that_the_official_runtime_gets_right() -> None:
+    # With a scale of zero both runtimes differ from eager PyTorch, as they do without the mutant.
+    program = parse_program(_SCALES_PER_CHANNEL)
+    with applied(named("limits-of-the-dtype", read_mutants(LIST.with_name("mutants_fourth_set.yaml")))):
+        failure = check(program).failures[0]
+        found = localized(program, failure, ExirkitCompiler(), trials=100)
+    assert (found.culprit.part, found.is_repeated) == ("interpreter", True)
+    assert check(found.program, oracles=("official-runtime",)).is_good
