@@ -11,6 +11,7 @@ UNSUPPORTED: Mapping[str, str] = MappingProxyType(
         "EK359": "an operator without kernel",
         "EK360": "a call that no kernel takes",
         "EK422": "a view without a copying variant",
+        "EK427": "a write by a body, or to what a branch may have returned, that no result can stand for",
         "EK428": "a layout that no operator may change",
         "EK431": "a function of sizes that the runtime cannot compute",
         "EK432": "calls of graphs other than control flow",

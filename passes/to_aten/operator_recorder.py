@@ -280,6 +280,8 @@ class OperatorRecorder(TorchDispatchMode):
             combine = _COMBINATIONS.get(type(size))
             if combine is not None:
                 self._combine(size, combine, size.args)
+            elif isinstance(size, sympy.Pow) and size.exp.is_Integer and size.exp > 1:
+                self._combine(size, operator.mul, (size.base,) * int(size.exp))
             elif not (size.is_Symbol and self._solve(size)):
                 raise WholeGraphNeededError(f"the size {size} is not a size of an argument")
         return self._sizes[size]

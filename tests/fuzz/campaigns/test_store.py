@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from pathlib import Path
 
@@ -124,7 +125,7 @@ def test_the_file_survives_a_writer_that_is_killed_in_a_transaction(tmp_path: Pa
 def test_a_database_of_version_1_is_migrated(tmp_path: Path) -> None:
     path = tmp_path / "c.db"
     filled(path, FAILED)
-    with sqlite3.connect(path, isolation_level=None) as connection:
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("ALTER TABLE failure RENAME COLUMN oracle TO rung")
         connection.execute("ALTER TABLE analysis RENAME COLUMN culprit TO guilty")
         connection.execute("ALTER TABLE result DROP COLUMN counts")

@@ -123,3 +123,17 @@ def test_decompositions_that_write_to_their_own_results() -> None:
         return F.rms_norm(x, [4], None, 1e-5) + F.rms_norm(x * 2, [4], m.scale, 1e-5)
 
     assert not fall_backs(function, X)
+
+
+def test_sizes_are_squares_of_sizes_that_vary() -> None:
+    def function(m: Any, x: torch.Tensor) -> torch.Tensor:
+        return F.linear(x[:, None, :, None].expand(-1, 2, -1, -1)[..., None] * m.scale, m.scale.expand(3, 4))
+
+    size = torch.export.Dim("size", min=2, max=6)
+    module = Holder(function, scale=torch.ones(4)).eval()
+    program = exported(module, X, dynamic_shapes=(({0: size, 1: size},),))
+    with noted_fall_backs() as noted:
+        edge = to_edge(program).exported_program()
+    smaller = X[:3, :3]
+    torch.testing.assert_close(outputs(edge, smaller), outputs(program, smaller), rtol=0, atol=0)
+    assert not noted
