@@ -18,10 +18,13 @@ from exirkit.fuzz.generation import (
     FLOORS,
     PatternSource,
     Policy,
+    ProgramWithPattern,
     RulePatterns,
     features_of,
     generate_with_pattern,
+    program_of,
     require_programs,
+    seed_of_choices,
 )
 from exirkit.fuzz.oracles import DEFAULT_ORACLES, check, oracles_named
 from exirkit.fuzz.programs import Program, program_text
@@ -63,6 +66,8 @@ class StandardBench:
         planted = [one for one in rules if one.pattern.kind not in ("input", "output")]
         self._sources: list[PatternSource] = [RulePatterns(one) for one in planted]
         self._around = None if config.policy is None else self._policy
+        # It has neither the patterns of rules under test nor what a policy asks for.
+        self._has_corpus = self._around is None and not self._sources
 
     @staticmethod
     def quotas(config: CampaignConfig) -> Mapping[str, float]:
@@ -70,8 +75,11 @@ class StandardBench:
         return {**FLOORS, **policy_of(config.policy).shares}
 
     def make(self, seed: int) -> Case[Program]:
-        """Generate the program of a seed; the patterns of rules under test are inserted."""
-        made = generate_with_pattern(seed, self._sources, self._around)
+        """Return the program of a seed; the patterns of rules under test are inserted."""
+        if self._has_corpus:
+            made = ProgramWithPattern(program_of(seed))
+        else:
+            made = generate_with_pattern(seed, self._sources, self._around)
         program = made.program
         steps = sum(len(method.steps) for method in program.methods)
         features = frozenset(features_of(program)) | pattern_features(made)
@@ -112,7 +120,7 @@ class StandardBench:
     def _compiler(self, seed: int) -> Compiler:
         compiler = self._compilers[self._config.level_of(seed)]
         if self._config.choices == "drawn" and isinstance(compiler, ExirkitCompiler):
-            drawn = drawn_choices(compiler, seed)
+            drawn = drawn_choices(compiler, seed_of_choices(seed) if self._has_corpus else seed)
             # This oracle has something to say of files for the official runtime only.
             return replace(drawn, kernels="official") if "runtimes-agree" in self._oracles else drawn
         return compiler

@@ -17,6 +17,7 @@ from .patterns.programs import (
 from .patterns.sources import WAYS, Candidate, PatternSource, RulePatterns, Way
 from .patterns.user_patterns import Pattern, sources_of
 from .policy import CONTROL_FLOW, FLOORS, QUANTIZATION, Plan, Policy, ieee_policy, shipped_policies
+from .seed_corpus import program_of, seed_of_choices
 from .strategies import program_strategy, programs
 
 __all__ = [
@@ -49,11 +50,13 @@ __all__ = [
     "ieee_policy",
     "measure",
     "near_misses",
+    "program_of",
     "program_strategy",
     "program_with_pattern",
     "programs",
     "read_operators",
     "require_programs",
+    "seed_of_choices",
     "shipped_operators",
     "shipped_policies",
     "sources_of",

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from exirkit.fuzz.campaigns import ProcessPool, watchdog
 from exirkit.fuzz.compilers import Compiler, ExirkitCompiler, drawn_choices
 from exirkit.fuzz.examination import Failure, Verdict
-from exirkit.fuzz.generation import generate
+from exirkit.fuzz.generation import program_of, seed_of_choices
 from exirkit.fuzz.oracles import DEFAULT_ORACLES, check
 from exirkit.fuzz.programs import Program, parse_program
 from exirkit.fuzz.triage import localized
@@ -68,7 +68,7 @@ def run_mutant(mutant: Mutant, options: MutationBenchOptions) -> MutantResult:
         if time.process_time() - started > options.seconds:
             break
         # Made without the bug: the generator takes patterns from books of the compiler.
-        made = [(seed, generate(seed)) for seed in range(first, min(first + _BATCH, last))]
+        made = [(seed, program_of(seed)) for seed in range(first, min(first + _BATCH, last))]
         for seed, program, verdict, is_reached in _checked(mutant, made, options, started + options.seconds):
             compiler = _compiler(mutant, seed)
             found |= {"programs": seed - options.first_seed + 1, "seconds": time.process_time() - started}
@@ -125,7 +125,7 @@ def _needed(mutant: Mutant) -> ExirkitCompiler:
 def _compiler(mutant: Mutant, seed: int) -> ExirkitCompiler:
     """Return the chain with the choices that campaigns make, as far as a bug leaves them open."""
     is_open = set(mutant.compiler) <= {"level"}
-    return drawn_choices(_needed(mutant), seed) if is_open else _needed(mutant)
+    return drawn_choices(_needed(mutant), seed_of_choices(seed)) if is_open else _needed(mutant)
 
 
 def run_mutation_bench(
