@@ -26,7 +26,7 @@ from exirkit.patterns.proving import (  # noqa: E402
 )
 from exirkit.patterns.proving.elements import Elements, float_of  # noqa: E402
 from exirkit.patterns.proving.meanings import MEANINGS, SymbolicBuilder  # noqa: E402
-from exirkit.patterns.proving.paths import Number, Path, integer  # noqa: E402
+from exirkit.patterns.proving.paths import Number, Path, UnsupportedError, integer  # noqa: E402
 from exirkit.patterns.proving.tensors import SymbolicTensor, input_tensor, unraveled  # noqa: E402
 
 
@@ -343,6 +343,20 @@ def test_digits_of_a_place() -> None:
     outside = z3.Solver()
     outside.add(*elements.facts, z3.Int("a") == 3, z3.Int("b") == 4, z3.Int("place") == -1)
     assert outside.check() == z3.sat
+
+
+def test_only_inputs_are_compared_with_numbers_in_conditions() -> None:
+    """On the path on which they are equal each element is known; of what is computed that would say nothing."""
+    path = Path()
+    path.is_assuming = True
+    given = input_tensor(path, "x", [2], torch.float32)
+    assert bool(given == 1)
+    assert path.values == {"x": [1]}
+    computed = SymbolicBuilder(path).call(OperatorTable().find("aten.neg.default"), (given,), {})
+    for left, right in ((computed, 1), (given, given)):
+        with pytest.raises(UnsupportedError, match="comparison of tensors"):
+            _ = left == right
+    assert path.values == {"x": [1]}
 
 
 def test_all_meanings_are_registered() -> None:

@@ -1,0 +1,202 @@
+"""What the bridge says of two programs, and the scripts it writes: neither needs the official package.
+
+Importing `exirkit.bridge` takes seconds, because it imports that package. These two modules are loaded without it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch.export import ExportedProgram
+
+import exirkit
+from exirkit.fuzz import CampaignConfig, Found, parse_program
+
+BRIDGE = Path(exirkit.__file__).parent / "bridge"
+
+
+def loaded(name: str) -> Iterator[ModuleType]:
+    """Load a module of the bridge under a name of its own."""
+    own = f"bridge_alone_{name.replace('/', '_')}"
+    spec = importlib.util.spec_from_file_location(own, BRIDGE / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[own] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[own]
+
+
+@pytest.fixture(scope="module")
+def sites() -> Iterator[ModuleType]:
+    yield from loaded("porting/sites")
+
+
+@pytest.fixture(scope="module")
+def scripts() -> Iterator[ModuleType]:
+    yield from loaded("against/scripts")
+
+
+class Model(torch.nn.Module):
+    """A module around a function."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *given: torch.Tensor) -> Any:
+        return self.function(*given)
+
+
+def exported(function: Callable[..., Any], *inputs: torch.Tensor) -> ExportedProgram:
+    return torch.export.export(Model(function), inputs)
+
+
+def names(nodes: Any) -> list[str]:
+    return [str(one.target).removeprefix("aten.") for one in nodes]
+
+
+X, Y = torch.tensor([[0.5, -1.0, 2.0]]), torch.tensor([[1.5, 0.25, -3.0]])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "there", "now"),
+    [
+        # What both have is passed through, above and below.
+        (
+            lambda x, y: x.relu().neg().neg() * y,
+            lambda x, y: x.relu() * y,
+            ["neg.default", "neg.default"],
+            [],
+        ),
+        (
+            lambda x, y: torch.sub(x.sin(), y, alpha=2),
+            lambda x, y: torch.add(x.sin(), y, alpha=-2),
+            ["sub.Tensor"],
+            ["add.Tensor"],
+        ),
+        # The sine is still there: it is an input of the site, and no part of it.
+        (
+            lambda x, y: (x.sin().exp().log(), x.sin() + y),
+            lambda x, y: (x.sin(), x.sin() + y),
+            ["exp.default", "log.default"],
+            [],
+        ),
+        # The cosine is read by what was there only, and is no part of it either.
+        (
+            lambda x, y: (x.sin() + (c := y.cos()) * 0, c),
+            lambda x, y: (x.sin(), y.cos()),
+            ["mul.Tensor", "add.Tensor"],
+            [],
+        ),
+        (
+            lambda x, y: (m := x * y) + m.neg().neg().abs(),
+            lambda x, y: (m := x * y) + torch.maximum(m, m * -1),
+            ["neg.default", "neg.default", "abs.default"],
+            ["mul.Tensor", "maximum.default"],
+        ),
+    ],
+)
+def test_a_site_is_what_differs_and_no_more(
+    sites: ModuleType, before: Callable[..., Any], after: Callable[..., Any], there: list[str], now: list[str]
+) -> None:
+    programs = exported(before, X, Y), exported(after, X, Y)
+    (site,) = sites.sites_of(*programs, (X, Y))
+    assert names(site.before) == there
+    assert names(site.after) == now
+    # Each side is described in its own program.
+    nodes = [set(program.graph.nodes) for program in programs]
+    assert {*site.before, site.results[0]} <= nodes[0]
+    assert {*site.after, site.results[1]} <= nodes[1]
+    for mine, theirs in site.inputs:
+        assert mine in nodes[0]
+        # What nothing reads now stands for itself.
+        assert theirs in nodes[1] or theirs is mine
+    first, second = (function(*site.examples) for function in site.functions())
+    torch.testing.assert_close(first, second)
+    assert site.is_exact == torch.equal(first, second)
+
+
+def test_equal_programs_have_no_sites(sites: ModuleType) -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.sub(x.relu(), y, alpha=2)
+
+    assert list(sites.sites_of(exported(function, X, Y), exported(function, X, Y), (X, Y))) == []
+
+
+def test_sites_of_one_form_have_one_skeleton(sites: ModuleType) -> None:
+    """Literals and shapes do not count, and which operand comes first does."""
+
+    def skeleton(number: float, *inputs: torch.Tensor, turns: bool = False) -> str:
+        order = -1 if turns else 1
+        (site,) = sites.sites_of(
+            exported(lambda x, y: torch.sub(x, y.relu(), alpha=number), *inputs),
+            exported(lambda x, y: torch.add(*(x, y.relu() * -number)[::order]), *inputs),
+            inputs,
+        )
+        return str(site.skeleton)
+
+    assert skeleton(2.0, X, Y) == skeleton(3.0, torch.ones(4), torch.ones(4))
+    assert skeleton(2.0, X, Y) != skeleton(2.0, X, Y, turns=True)
+
+
+PLAIN = """program(1)
+
+def forward(x: "f32[2]"):
+    y = aten.relu.default(x)
+    return {result}
+
+run("forward", x=dyadic(1))
+"""
+SIMPLE = PLAIN.format(result="y")
+STORED = SIMPLE.replace("\n\ndef", '\nw = constant("f32[2]", dyadic(3))\n\ndef', 1).replace(
+    "relu.default(x", "add.Tensor(x, w"
+)
+BOTH = (
+    SIMPLE.replace("\n\nrun", '\n\n\ndef other(u: "f32[2]"):\n    v = aten.neg.default(u)\n    return v\n\nrun')
+    + 'run("other", u=dyadic(1))\n'
+)
+SIZED = """program(1)
+n = symbol(1, 4)
+
+def forward(x: "f32[n]"):
+    y = aten.relu.default(x)
+    return y
+
+run("forward", n=2, x=dyadic(1))
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "oracle", "target", "on_edge", "is_alone"),
+    [
+        (SIMPLE, "their-results", "executorch.passes:Wrong", True, True),
+        (SIMPLE, "agreement", "executorch.passes:Wrong", True, False),
+        (SIMPLE, "their-results", "passes/own.py:Wrong", True, False),
+        (SIMPLE, "their-results", "executorch.passes:Wrong", False, False),
+        (STORED, "their-results", "executorch.passes:Wrong", True, False),
+        (BOTH, "their-results", "executorch.passes:Wrong", True, False),
+        (SIZED, "their-results", "executorch.passes:Wrong", True, False),
+        (PLAIN.format(result="y, 3"), "their-results", "executorch.passes:Wrong", True, False),
+        (PLAIN.format(result="y, y"), "their-results", "executorch.passes:Wrong", True, True),
+    ],
+)
+def test_which_scripts_need_the_official_package_only(
+    scripts: ModuleType, text: str, oracle: str, target: str, *, on_edge: bool, is_alone: bool
+) -> None:
+    one = SimpleNamespace(target=target, dialect="edge" if on_edge else "aten", takes_program=False)
+    comparison = SimpleNamespace(name="Wrong", originals=(one,), is_on_edge=on_edge)
+    found = Found(oracle=oracle, symptom="values", message="1.0 instead of 2.0", bucket="theirs is wrong | Wrong")
+    script = scripts.script_of(parse_program(text), found, comparison, CampaignConfig())
+    compile(script, "script.py", "exec")
+    assert ("from executorch.exir import to_edge" in script) == is_alone
+    assert ("parse_program(PROGRAM)" in script) == (not is_alone)
+    assert "theirs is wrong | Wrong" in script
+    assert "1.0 instead of 2.0" in script
