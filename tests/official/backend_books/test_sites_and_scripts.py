@@ -89,7 +89,7 @@ X, Y = torch.tensor([[0.5, -1.0, 2.0]]), torch.tensor([[1.5, 0.25, -3.0]])
             ["exp.default", "log.default"],
             [],
         ),
-        # The cosine is read by what was there only, and is no part of it either.
+        # The cosine is read only by what was there: it is an input as well.
         (
             lambda x, y: (x.sin() + (c := y.cos()) * 0, c),
             lambda x, y: (x.sin(), y.cos()),
