@@ -1,6 +1,6 @@
-"""What the bridge says of two programs, and the scripts it writes: neither needs the official package.
+"""What the bridge says of two programs, the rules it makes of that, and its scripts: without the official package.
 
-Importing `exirkit.bridge` takes seconds, because it imports that package. These two modules are loaded without it.
+Importing `exirkit.bridge` takes seconds, because it imports that package. These modules are loaded without it.
 """
 
 from __future__ import annotations
@@ -18,30 +18,48 @@ from torch.export import ExportedProgram
 
 import exirkit
 from exirkit.fuzz import CampaignConfig, Found, parse_program
+from exirkit.patterns import parse_book
 
 BRIDGE = Path(exirkit.__file__).parent / "bridge"
+PACKAGE = "bridge_alone"
 
 
-def loaded(name: str) -> Iterator[ModuleType]:
-    """Load a module of the bridge under a name of its own."""
-    own = f"bridge_alone_{name.replace('/', '_')}"
+def loaded(name: str) -> ModuleType:
+    """Load a module of the bridge in a package that has nothing else than what was loaded before."""
+    own = f"{PACKAGE}.{name.rpartition('/')[2]}"
     spec = importlib.util.spec_from_file_location(own, BRIDGE / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = sys.modules[own] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    yield module
-    del sys.modules[own]
+    return module
 
 
 @pytest.fixture(scope="module")
-def sites() -> Iterator[ModuleType]:
-    yield from loaded("porting/sites")
+def alone() -> Iterator[None]:
+    """A package in place of `exirkit.bridge`, in which nothing observes a pass."""
+    sys.modules[PACKAGE] = ModuleType(PACKAGE)
+    stub: Any = ModuleType(f"{PACKAGE}.observing")
+    stub.Observations = stub.observe = None
+    sys.modules[stub.__name__] = stub
+    yield
+    for name in [one for one in sys.modules if one.partition(".")[0] == PACKAGE]:
+        del sys.modules[name]
 
 
 @pytest.fixture(scope="module")
-def scripts() -> Iterator[ModuleType]:
-    yield from loaded("against/scripts")
+def sites(alone: None) -> ModuleType:
+    return loaded("porting/sites")
+
+
+@pytest.fixture(scope="module")
+def porting(sites: ModuleType) -> ModuleType:
+    return loaded("porting/porting")
+
+
+@pytest.fixture(scope="module")
+def scripts(alone: None) -> ModuleType:
+    return loaded("against/scripts")
 
 
 class Model(torch.nn.Module):
@@ -145,6 +163,138 @@ def test_sites_of_one_form_have_one_skeleton(sites: ModuleType) -> None:
 
     assert skeleton(2.0, X, Y) == skeleton(3.0, torch.ones(4), torch.ones(4))
     assert skeleton(2.0, X, Y) != skeleton(2.0, X, Y, turns=True)
+
+
+Pair = tuple[Callable[..., Any], Callable[..., Any], tuple[torch.Tensor, ...]]
+
+
+def observed(sites: ModuleType, pairs: list[Pair], untouched: list[ExportedProgram]) -> Any:
+    """Return what is seen of a pass of which programs before and after are known."""
+    found: dict[str, list[Any]] = {}
+    for before, after, inputs in pairs:
+        for site in sites.sites_of(exported(before, *inputs), exported(after, *inputs), inputs):
+            found.setdefault(site.skeleton, []).append(site)
+    return SimpleNamespace(sites=found, programs=9, changed=len(pairs), wrong=2, unclear=1, untouched=untouched)
+
+
+def subtraction(alpha: float, *inputs: torch.Tensor) -> Pair:
+    return lambda x, y: torch.sub(x, y, alpha=alpha), lambda x, y: torch.add(x, y, alpha=-alpha), inputs
+
+
+def turn(*dims: int) -> Pair:
+    x = torch.rand(*range(2, 2 + len(dims)))
+    return lambda x: x.permute(dims).neg(), lambda x: x.neg().permute(dims), (x,)
+
+
+def reshape(rows: int, columns: int) -> Pair:
+    sizes = (columns, rows)
+    return lambda x: x.reshape(sizes).neg(), lambda x: x.neg().view(sizes), (torch.rand(rows, columns),)
+
+
+def double(rows: int) -> Pair:
+    return lambda x: x + x, lambda x: x * 2, (torch.rand(rows, 3),)
+
+
+FIVE_TIMES = exported(lambda x, y: torch.sub(x, y, alpha=5), X, Y)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "untouched", "types", "match", "replace", "undecided", "evidence"),
+    [
+        # Of other forms, and of one form: a literal that varies may be anything.
+        *(
+            (
+                [subtraction(2, X, Y), subtraction(3, *others)],
+                [FIVE_TIMES],
+                {"sub_alpha": "int"},
+                "aten.sub.Tensor(x0, x1, alpha=sub_alpha)",
+                "aten.add.Tensor(x0, x1, alpha=DECIDE(new_add_alpha, -",
+                ("new_add_alpha",),
+                "sub_alpha varies: 2, 3",
+            )
+            for others in ((torch.ones(4), torch.ones(4)), (X, Y))
+        ),
+        (
+            [subtraction(2, X, Y)],
+            [FIVE_TIMES],
+            {},
+            "aten.sub.Tensor(x0, x1, alpha=2)",
+            "alpha=DECIDE(new_add_alpha, -2)",
+            ("new_add_alpha",),
+            "sub_alpha is always 2; calls with 5 were left alone",
+        ),
+        (
+            [turn(1, 0), turn(2, 0, 1), turn(0, 2, 1), turn(1, -1, 0)],
+            [],
+            {"permute_dims": "perm of x0", "x0": "f32 [*S]"},
+            "aten.neg.default(aten.permute.default(x0, permute_dims))",
+            "aten.permute.default(aten.neg.default(x0), permute_dims)",
+            (),
+            "new_permute_dims varies with permute_dims",
+        ),
+        # Sizes whose remainders are a permutation of the dims do not count as dims.
+        (
+            [reshape(2, 3), reshape(4, 5), reshape(6, 7)],
+            [],
+            {"x0": "f32 [N, K]", "reshape_shape": "ints"},
+            "aten.neg.default(aten.reshape.default(x0, reshape_shape))",
+            "aten.view.default(aten.neg.default(x0), reshape_shape)",
+            (),
+            "reshape_shape varies: [3, 2], [5, 4], [7, 6]",
+        ),
+        (
+            [double(2), double(3), double(4)],
+            [],
+            {"x0": "f32 [N, K]"},
+            "aten.add.Tensor(x0, x0)",
+            "aten.mul.Tensor(x0, 2)",
+            (),
+            "new_mul_other is 2 in all sites",
+        ),
+        # Twice the same is too little to decide.
+        (
+            [double(2), double(3)],
+            [],
+            {"x0": "f32 [N, K]"},
+            "aten.add.Tensor(x0, x0)",
+            "aten.mul.Tensor(x0, DECIDE(new_mul_other, 2))",
+            ("new_mul_other",),
+            "x0 was f32, of 2 dims",
+        ),
+    ],
+)
+def test_what_observation_decides(
+    porting: ModuleType,
+    sites: ModuleType,
+    pairs: list[Pair],
+    untouched: list[ExportedProgram],
+    types: dict[str, str],
+    match: str,
+    replace: str,
+    undecided: tuple[str, ...],
+    evidence: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = observed(sites, pairs, untouched)
+    monkeypatch.setattr(porting, "observe", lambda *_, **__: seen)
+    book = porting.port_pass("passes:ThatPass")
+    (rule,) = book.rules
+    assert {name: str(rule.rule.vars[name]) for name in types} == types
+    assert match in str(rule.rule.match)
+    assert replace in str(rule.rule.replace)
+    assert rule.undecided == undecided
+    assert evidence in rule.evidence
+    assert rule.sites == len(pairs)
+    # What was observed stands above the book, which is read as one if nothing is left to decide.
+    assert f"9 programs, {len(pairs)} of them changed" in book.text
+    assert f"- ported.that-pass-1: {len(pairs)} sites\n#   {rule.evidence[0]}" in book.text
+    assert "decide on" not in book.text if not undecided else f"decide on {', '.join(undecided)}: " in book.text
+    if not undecided:
+        assert not parse_book(book.text).found
+    # As they were seen, on demand.
+    (exact,) = porting.port_pass("passes:ThatPass", exact=True).rules
+    assert exact.undecided == ()
+    assert "DECIDE" not in str(exact.rule.replace)
 
 
 PLAIN = """program(1)
