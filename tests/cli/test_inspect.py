@@ -48,6 +48,11 @@ def test_people_see_a_table(invoke: Invoke, program_file: Path) -> None:
     for fact in ("method forward: 1 instructions", "float32 4x2 at most", "planned, arena 1 at 32", "%3  Int"):
         assert fact in text
     assert "aten::add.out(%1, %0, %3, %2, %2)" in text
+    # What is listed is apart from what stands before it.
+    lines = [line.strip() for line in text.splitlines()]
+    for head in ("largest constants", "method forward", "step ", "value "):
+        (place,) = [at for at, line in enumerate(lines) if line.startswith(head)]
+        assert lines[place - 1] == ""
 
 
 def test_a_program_with_every_table(invoke: Invoke, tmp_path: Path) -> None:

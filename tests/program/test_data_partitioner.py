@@ -163,6 +163,26 @@ def test_why_not(counting: EdgeProgramManager) -> None:
     assert "delegation_models.py" in relu.place.source
 
 
+def test_it_is_said_where_a_pattern_stops() -> None:
+    """The reason is what the search that got furthest stopped at: another operator, a type, a literal, a condition."""
+
+    class Products(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            return x.relu() * 3, (x.sin() + x) * x, torch.add(x.sin(), x, alpha=2) * x
+
+    program = to_edge(export(Products(), (ROWS,))).exported_program()
+
+    def reasons(variables: str, *more: str) -> list[str]:
+        match = "  match: 'return aten.mul.Tensor(aten.add.Tensor(aten.sin.default(x), y), z)'"
+        made = partitioner("rules:", "- name: fused", match, f"  vars: {{{variables}}}", *more)
+        return [one.reason or "" for one in account(program, made).not_taken if one.operator == "aten.mul.Tensor"]
+
+    other, left_out = "aten.add.Tensor is expected", "1 (left out, so it must be the default) is expected"
+    assert reasons("x: 'f64[*S]', y: any, z: any") == [other, "x is not `f64 [*S]`", left_out]
+    condition = reasons("x: any, y: any, z: any", "  where: rank(x) == 5")
+    assert condition == [other, "`rank(x) == 5` does not hold", left_out]
+
+
 def test_a_match_is_taken_whole_or_not_at_all() -> None:
     class Wide(nn.Module):
         def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:

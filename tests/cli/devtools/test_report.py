@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
 import torch
 from tests.cli.conftest import Invoke, document
 
@@ -74,6 +76,25 @@ def test_times_of_a_trace(invoke: Invoke, model_file: Path, tmp_path: Path) -> N
     result = invoke("report", f"{model_file}:tiny", "-o", page, "--times", traced)
     assert result.exit_code == 1
     assert "EK529" in result.stderr
+
+
+def test_gaps_and_times_of_a_model_are_shown(
+    invoke: Invoke, model_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gap = SimpleNamespace(relative=0.25, is_bad=False, text="")
+    one = SimpleNamespace(gap=gap, instruction=0, operator="aten::addmm.out", node=SimpleNamespace(name="addmm"))
+    found = [SimpleNamespace(method="forward", ok=True, instructions=[one])]
+    # Finding gaps takes seconds, and has tests of its own.
+    monkeypatch.setattr("exirkit.cli.commands.devtools.report.find_gaps", lambda *_: found)
+    graphs = tmp_path / "graphs.json"
+    options = ("-o", graphs, "--format", "model-explorer")
+    result = invoke("report", f"{model_file}:tiny", *options, "--gap", "--time")
+    assert result.exit_code == 0, result.stderr
+    gaps, times = (json.loads((tmp_path / f"graphs_{name}.json").read_text()) for name in ("gaps", "times"))
+    last = json.loads(graphs.read_text())["graphs"][-1]["id"]
+    assert [each["value"] for each in gaps[last]["results"].values()] == [0.25]
+    assert set(gaps[last]["results"]) < set(times[last]["results"])
+    assert all(each["value"] > 1 for each in times[last]["results"].values())
 
 
 def test_graphs_for_model_explorer(invoke: Invoke, model_file: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,14 @@ from exirkit.fuzz.comparison import (
     compare_method,
     drawn_inputs,
     eager_outputs,
+    first_false_step,
     first_wrong_step,
     is_own_file,
     lower_in_steps,
     results_of,
     run_reference,
 )
+from exirkit.ir import copy_program
 from exirkit.patterns import CompiledRule
 
 
@@ -171,6 +174,29 @@ def test_later_pass_that_hides_it(tmp_path: Path) -> None:
     steps, calls, _ = steps_of(rules=wrong_rules(tmp_path))
     judge = MethodJudge(results_of(steps.exported["forward"], calls), calls, Tolerances(rtol=10.0))
     assert first_wrong_step(steps.snapshots("forward"), judge) is None
+
+
+def test_first_step_that_records_what_torch_does_not_compute() -> None:
+    steps, _, _ = steps_of()
+    path = list(steps.snapshots("forward"))
+    assert first_false_step(path) is None
+
+    def falsified(number: int, value: torch.Tensor) -> None:
+        program = copy_program(path[number].program)
+        (node,) = [one for one in program.graph.nodes if "relu" in one.name]
+        with node.meta["val"].fake_mode:
+            node.meta["val"] = value.to(node.meta["val"].device)
+        path[number] = replace(path[number], program=program)
+
+    # The exported program, from which all begins, is never named.
+    for number, value in ((3, torch.empty(2, 4)), (2, torch.empty(2, 3, dtype=torch.int32)), (0, torch.empty(9))):
+        falsified(number, value)
+        found = first_false_step(path)
+        number = max(number, 2)
+        assert found is not None
+        assert (found.stage, found.after, found.gap) == (path[number].stage, path[number - 1].stage, None)
+        assert found.failure is not None
+        assert "relu" in found.failure
 
 
 def test_wrong_kernel_of_a_runtime() -> None:

@@ -238,6 +238,9 @@ def test_passes_over_graph_modules_and_programs_as_stages() -> None:
     assert seen
     assert targets(result.program) == ["aten.sigmoid.default"] * 3
     assert targets(program) == ["aten.relu.default"] * 3
+    # They report no counts.
+    assert [one.name for one in result.reports] == ["look", "swap", "inner"]
+    assert {(one.created, one.erased, one.changed) for one in result.reports} == {(0, 0, 0)}
 
 
 def test_transform_takes_pipelines() -> None:
@@ -275,6 +278,9 @@ def test_a_check_stage() -> None:
     text = HEAD + "- {pass: vandal, invalidates: edge-operators}\n- check: edge-dialect\n"
     with pytest.raises(ModelError, match="EK303"):
         Pipeline.parse(text, passes={"vandal": Vandal}).run(chain())
+    (report,) = Pipeline.parse(HEAD + "- check: edge-dialect\n").run(chain()).reports
+    assert (report.modified, report.created, report.erased, report.changed) == (False, 0, 0, 0)
+    assert report.nodes_before == report.nodes_after
 
 
 def test_dynamic_shapes_reach_the_passes() -> None:

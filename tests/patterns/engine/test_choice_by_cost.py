@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from exirkit import ApplyRules, ExecutorchBackendConfig, FoldConstants, UsageError, to_edge
+from exirkit.fuzz import GraphSession
 from exirkit.ir import GraphEditor, copy_program, ops, underlying
 from exirkit.passes import Pass
 from exirkit.patterns import (
@@ -139,6 +140,74 @@ def test_work_of_a_convolution_and_of_a_slice() -> None:
     assert works[0].macs == 8 * 20 * 20 * 4 * 9
     # Rows of 19 numbers each, of 8 channels and 10 of their rows.
     assert (works[-1].elements, works[-1].runs) == (8 * 10 * 19, 80)
+
+
+def pieces(*moved: torch.Tensor) -> int:
+    """Return how many runs of consecutive numbers results consist of: what can be copied at once."""
+    return sum(int((one.flatten().diff() != 1).sum()) + 1 for one in moved)
+
+
+NUMBERS = torch.arange(120).reshape(2, 3, 4, 5)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.permute(1, 0, 2, 3),
+        lambda x: x[1:].permute(0, 2, 1, 3),
+        lambda x: x[1:, 2:].permute(0, 1, 3, 2),
+        lambda x: x.permute(3, 0, 1, 2),
+        lambda x: x.permute(1, 0, -2, -1),
+        lambda x: x[1:],
+        lambda x: x[:, :2],
+        lambda x: x[:, :, 1:3],
+        lambda x: x[..., 1:],
+        lambda x: x[:, :, ::2],
+        lambda x: x[:, 1],
+        lambda x: x.select(-2, 3),
+        lambda x: x.select(-1, 0),
+        lambda x: x[:1, :1].expand(6, 1, 4, 5),
+        lambda x: x[:1].expand(7, 2, 3, 4, 5)[:, :1],
+        lambda x: torch.cat([x, x + 1000], 1),
+        lambda x: torch.cat([x, x + 1000, x + 2000], -1),
+        lambda x: torch.cat([x, x + 1000], 0),
+        lambda x: x.split([1, 2], 1),
+        lambda x: x.split([3, 2], -1),
+    ],
+)
+def test_runs_of_a_copy_are_what_lies_together_in_both(function: Any) -> None:
+    edge = to_edge(torch.export.export(Called(lambda self, x: function(x)), (NUMBERS,))).exported_program()
+    *_, node = (one for one in edge.graph.nodes if one.op == "call_function" and "getitem" not in str(one.target))
+    values: dict[torch.fx.Node, Any] = {}
+    GraphSession(edge).run([NUMBERS], values.__setitem__)
+    # Numbers stand for their place in what is read.
+    (read, *_) = node.all_input_nodes
+    given = values[read]
+    if "cat" not in node.name:
+        values[read] = torch.arange(given.numel()).reshape(given.shape)
+    args, kwargs = torch.fx.node.map_arg((node.args, dict(node.kwargs)), values.__getitem__)
+    made = underlying(node.target)(*args, **kwargs)
+    work = work_of(node)
+    assert work is not None
+    results = made if isinstance(made, list | tuple) else [made]
+    assert work.runs == pieces(*results)
+    assert work.elements == sum(one.numel() for one in results)
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "runs"),
+    [
+        (lambda x: torch.softmax(x, -1), (torch.ones(2, 3, 7),), 6),
+        (lambda x: torch.nn.functional.layer_norm(x, (7,)), (torch.ones(2, 3, 7),), 6),
+        (lambda x: torch.nn.functional.pad(x, (1, 2, 3, 0)), (torch.ones(2, 3, 7),), 6),
+        (lambda x, y: torch.bmm(x, y), (torch.ones(5, 2, 3), torch.ones(5, 3, 4)), 5),
+        (lambda x: x.relu(), (torch.ones(2, 3, 7),), 0),
+    ],
+)
+def test_runs_of_kernels_that_compute_are_rows_and_matrices(function: Any, inputs: Any, runs: int) -> None:
+    edge = to_edge(torch.export.export(Called(lambda self, *given: function(*given)), inputs)).exported_program()
+    works = [work_of(one) for one in edge.graph.nodes if one.op == "call_function" and "getitem" not in str(one.target)]
+    assert max(one.runs for one in works if one is not None) == runs
 
 
 def test_shipped_targets_and_files(tmp_path: Path) -> None:

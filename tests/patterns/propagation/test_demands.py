@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 import torch
 from tests.thoroughness import TRIES_ALL
+from torch.export import ExportedProgram
 
 from exirkit import to_edge
-from exirkit.ir import ModelError, operator_name
+from exirkit.ir import ModelError, operator_name, register_quantized_decomposed
 from exirkit.passes import PropagationPass
 from exirkit.patterns import (
     Demands,
@@ -22,6 +24,7 @@ from exirkit.patterns import (
     parse_analysis,
 )
 
+register_quantized_decomposed()
 quantized = torch.ops.quantized_decomposed
 
 
@@ -125,6 +128,40 @@ def test_needs_go_through_branches_and_loops() -> None:
     assert count == 0
     names, count = shortened(lambda x: loop(x, 1), torch.tensor([1.0, -2.0, 3.0]))
     assert (count, names.count("aten.relu.default")) == (1, 0)
+
+
+GROWING = """propagation: 1
+id: test.growing
+demands: ranges
+widen: {widen}
+transfer:
+- ops: [aten.tanh.default]
+  needs: {{self: "[0, 1]"}}
+- ops: [aten.neg.default]
+  needs: {{self: "larger_of(need - 1, -{most})"}}
+"""
+
+
+@pytest.fixture(scope="module")
+def loop() -> ExportedProgram:
+    def function(x: torch.Tensor) -> Any:
+        carried = torch.while_loop(lambda n, y: n < 4, lambda n, y: (n + 1, y.neg()), (torch.tensor(0), x.exp()))
+        return carried[1].tanh()
+
+    return torch.export.export(Model(function), (torch.ones(3),), strict=False)
+
+
+@pytest.mark.parametrize(("widen", "most"), [(1, 1), (1, 2), (3, 2), (3, 3), (3, 4), (6, 6), (6, 7)])
+def test_what_a_loop_needs_grows_so_often_before_it_has_no_end(loop: ExportedProgram, widen: int, most: int) -> None:
+    made = parse_analysis(GROWING.format(widen=widen, most=most))
+    assert isinstance(made, Demands)
+    needed = NeededRanges(made, loop.graph)
+    (start,) = [node for node in loop.graph.nodes if node.name == "exp"]
+    need = needed.of(start)
+    assert need is not None
+    # Each round needs one more below, until it needs `most`; nothing grows above.
+    assert need.lo == (-most if most <= widen else -math.inf)
+    assert need.hi == 1
 
 
 def test_sizes_may_vary() -> None:

@@ -77,6 +77,18 @@ def test_what_a_delegate_computes_is_not_claimed() -> None:
         assert {one.code for one in check_propagation(wrong).found} == {"EK291"}
 
 
+def test_rows_of_delegates_are_in_the_verdict_and_not_tried() -> None:
+    made = load_propagation("places.devices")
+    verdict = check_propagation(made)
+    assert verdict.is_accepted
+    numbers = [one.number for one in made.delegates]
+    assert numbers
+    assert [(one.number, one.operators, one.trials) for one in verdict.rows if one.number in numbers] == [
+        (number, 0, 0) for number in numbers
+    ]
+    assert all(one.operators and one.trials for one in verdict.rows if one.number not in numbers)
+
+
 def test_copies_that_change_elements_are_rejected() -> None:
     text = "\n".join(load_propagation("places.devices").source.lines)
     wrong = parse_analysis(

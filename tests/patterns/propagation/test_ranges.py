@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch.export import ExportedProgram
 from torch.fx import Node
 
 from exirkit import ExecutorchBackendConfig, to_edge
 from exirkit.ir import ModelError
 from exirkit.patterns import (
+    Inference,
     InferredValues,
     Range,
     check_propagation,
@@ -79,14 +81,20 @@ def test_kinds_are_told_apart() -> None:
 
 def inferred(function: Callable[..., Any], *inputs: torch.Tensor) -> dict[str, Range]:
     """Return the ranges of a function's results, and of all its calls by operator."""
+    return inferred_by(load_inference("ranges.elements"), exported(function, *inputs))
+
+
+def inferred_by(made: Inference, program: ExportedProgram) -> dict[str, Range]:
+    return {node.name: fact for node, fact in facts_of(InferredValues(made), program.graph)}
+
+
+def exported(function: Callable[..., Any], *inputs: torch.Tensor) -> ExportedProgram:
 
     class Model(torch.nn.Module):
         def forward(self, *args: torch.Tensor) -> Any:
             return function(*args)
 
-    program = torch.export.export(Model(), inputs, strict=False)
-    values = InferredValues(load_inference("ranges.elements"))
-    return {node.name: fact for node, fact in facts_of(values, program.graph)}
+    return torch.export.export(Model(), inputs, strict=False)
 
 
 def test_ranges_of_a_graph() -> None:
@@ -117,6 +125,30 @@ def test_loops_widen_in_the_direction_in_which_they_grow() -> None:
     assert n == Range(torch.iinfo(torch.int64).min, torch.iinfo(torch.int64).max)
     assert (y.lo, y.hi) == (0.0, math.inf)
     assert (z.lo, z.hi) == (0.0, 1.0)
+
+
+@pytest.fixture(scope="module")
+def loop() -> ExportedProgram:
+    def function(x: torch.Tensor) -> Any:
+        start = torch.zeros((), dtype=torch.int64)
+        return torch.while_loop(lambda n, y: n < 4, lambda n, y: (n + 1, y.neg()), (start, x.sigmoid()))
+
+    return exported(function, torch.randn(3))
+
+
+@pytest.mark.parametrize(("widen", "most"), [(1, 2), (1, 3), (3, 3), (3, 4), (3, 5), (6, 7), (6, 8)])
+def test_what_a_loop_carries_grows_so_often_before_it_has_no_end(loop: ExportedProgram, widen: int, most: int) -> None:
+    rows = f"""- ops: aten.sigmoid.default
+  result: '[0, 1]'
+- ops: aten.neg.default
+  result: 'smaller_of(range(self) + 1, {most})'
+"""
+    made = parse_analysis(HEAD.replace("transfer", f"widen: {widen}\ntransfer") + rows)
+    assert isinstance(made, Inference)
+    found = inferred_by(made, loop)["getitem_1"]
+    assert found.lo == 0
+    # It begins with 1, and each round adds 1 until there are `most`.
+    assert found.hi == (most if most - 1 <= widen else math.inf)
 
 
 def test_branches_join() -> None:

@@ -26,7 +26,7 @@ from exirkit.patterns.proving import (  # noqa: E402
 )
 from exirkit.patterns.proving.elements import Elements, float_of  # noqa: E402
 from exirkit.patterns.proving.meanings import MEANINGS, SymbolicBuilder  # noqa: E402
-from exirkit.patterns.proving.paths import Number, Path, integer  # noqa: E402
+from exirkit.patterns.proving.paths import Number, Path, UnsupportedError, integer  # noqa: E402
 from exirkit.patterns.proving.tensors import SymbolicTensor, input_tensor, unraveled  # noqa: E402
 
 
@@ -343,6 +343,38 @@ def test_digits_of_a_place() -> None:
     outside = z3.Solver()
     outside.add(*elements.facts, z3.Int("a") == 3, z3.Int("b") == 4, z3.Int("place") == -1)
     assert outside.check() == z3.sat
+
+
+def test_other_options_are_other_functions() -> None:
+    """What is not looked into is one function for each way to give options, of the numbers among them."""
+    path = Path()
+    path.is_real = True
+    image = input_tensor(path, "x", [1, 1, 4, 4], torch.float32)
+    options: list[list[Any]] = [
+        [2, 3], [3, 2], [2.0, 3.0], [[2, 3]], [[2], 3], [2, [3]], [[], 2, 3], [2], [2, None], [None, 2], [True, 2, 3],
+        [False, 2, 3], ["nearest", 2], ["bilinear", 2], [[True], 2], [[None, True], 2], [[None], True, 2], [[[2]], 3],
+    ]  # fmt: skip
+    elements = Elements(path, "reals")
+    index = tuple(z3.Int(f"i{at}") for at in range(4))
+    terms = [planes.of_planes(path, "any", image, 2, [2, 2], one).at(elements, index) for one in options]
+    for at, one in enumerate(terms):
+        assert [place for place, other in enumerate(terms) if one.eq(other)] == [at]
+    again = [planes.of_planes(path, "any", image, 2, [2, 2], one).at(elements, index) for one in options]
+    assert all(map(z3.eq, terms, again))
+
+
+def test_only_inputs_are_compared_with_numbers_in_conditions() -> None:
+    """On the path on which they are equal each element is known; of what is computed that would say nothing."""
+    path = Path()
+    path.is_assuming = True
+    given = input_tensor(path, "x", [2], torch.float32)
+    assert bool(given == 1)
+    assert path.values == {"x": [1]}
+    computed = SymbolicBuilder(path).call(OperatorTable().find("aten.neg.default"), (given,), {})
+    for left, right in ((computed, 1), (given, given)):
+        with pytest.raises(UnsupportedError, match="comparison of tensors"):
+            _ = left == right
+    assert path.values == {"x": [1]}
 
 
 def test_all_meanings_are_registered() -> None:

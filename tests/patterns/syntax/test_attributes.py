@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +18,9 @@ from exirkit.ir import ATTRIBUTE_KEYS, GraphEditor, copy_program
 from exirkit.passes import MergeEqualNodes
 from exirkit.patterns import LoadedBook, RuleEngine, check_book, load_book, parse_book, with_meanings, write_book
 from exirkit.patterns.checking.near_misses import NearMisses
+from exirkit.patterns.checking.pattern_execution import shapes_of
 from exirkit.patterns.checking.pattern_programs import fire
+from exirkit.patterns.checking.trials.attributes import with_drawn_attributes
 from exirkit.patterns.checking.trials.rule_trials import RuleTrials
 
 HEAD = """rulebook: 1
@@ -197,6 +201,28 @@ def test_what_is_kept_is_tried() -> None:
     (verdict,) = check_book(book_of(neg.replace("WHAT", "tag: first")), trials=60).rules
     assert verdict.is_accepted
     assert any("@ tag" in one.message for one in verdict.found if one.code == "EK247")
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3])
+def test_calls_with_attributes_are_tried_about_as_often_as_calls_without(calls: int) -> None:
+    match = "x"
+    for _ in range(calls):
+        match = f"aten.neg.default({match})"
+    text = f"""- id: neg
+  vars: {{x: "f32 [*S]"}}
+  match: return {match}
+  replace: return aten.alias_copy.default(x)
+  keep: {{tag: first}}
+"""
+    (rule,) = book_of(text).rules
+    (shape,) = shapes_of(rule.pattern)
+    drawn = [with_drawn_attributes(rule, shape, random.Random(seed), None) for seed in range(400)]
+    counts = Counter(len(one.carried) for one in drawn)
+    # None, one, and two where there are two calls; each of them often enough.
+    assert sorted(counts) == list(range(min(calls, 2) + 1))
+    assert counts[0] / len(drawn) == pytest.approx(0.6, abs=0.15)
+    assert min(counts.values()) / len(drawn) > 0.15
+    assert {attribute.name for one in drawn for attribute, _ in one.carried.values()} == {"tag"}
 
 
 @pytest.mark.parametrize(("which", "expected"), [("first", "a"), ("last", "b")])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from exirkit.fuzz import (
     CampaignConfig,
     Found,
@@ -14,7 +16,8 @@ from exirkit.fuzz import (
     tensor_source,
 )
 
-from .comparisons import Comparison
+if TYPE_CHECKING:
+    from .comparisons import Comparison
 
 _WITH_PROGRAM = '''"""{title}
 
@@ -104,8 +107,8 @@ def _is_plain(program: Program, comparison: Comparison) -> bool:
     methods = program.methods
     is_simple = len(methods) == 1 and not (program.stored or program.symbols or methods[0].updates)
     is_python = all(".py:" not in one.target and "/" not in one.target for one in comparison.originals)
-    returns_tensors = all(hasattr(one, "name") for one in methods[0].outputs) if methods else False
-    return is_simple and is_python and returns_tensors and comparison.is_on_edge
+    is_on_edge = is_python and comparison.is_on_edge
+    return is_simple and is_on_edge and all(hasattr(one, "name") for one in methods[0].outputs)
 
 
 def _alone(program: Program, comparison: Comparison, title: str, summary: str) -> str:

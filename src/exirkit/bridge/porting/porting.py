@@ -170,10 +170,11 @@ def _rule_of(rule_id: str, sites: Sequence[Site], seen: Observations, *, exact: 
 
 
 def _chosen(sites: Sequence[Site]) -> list[Site]:
-    """Return a few sites that differ in forms and dtypes, first one whose sizes coincide least."""
+    """Return a few sites that differ in forms, dtypes or literals, first one whose sizes coincide least."""
     by_form: dict[str, Site] = {}
     for one in sites:
-        by_form.setdefault(str([(each.dtype, each.shape) for each in one.examples]), one)
+        literals = [list(_literals(call)) for call in (*one.before, *one.after)]
+        by_form.setdefault(str(([(each.dtype, each.shape) for each in one.examples], literals)), one)
     ordered = sorted(by_form.values(), key=lambda one: -len({size for each in one.examples for size in each.shape}))
     return ordered[:_MOST_SITES]
 
@@ -241,7 +242,7 @@ def _permutation(sites: Sequence[Site], literal: TracedLiteral, values: Sequence
         lists = [_numbers(one) for one in values]
         ranks = [site.examples[index].dim() for site in sites]
         if all(
-            one is not None and sorted(each % rank for each in one) == list(range(rank)) if rank else False
+            one is not None and rank and sorted(each + rank * (each < 0) for each in one) == list(range(rank))
             for one, rank in zip(lists, ranks, strict=True)
         ):
             return f"perm of x{index}"

@@ -276,12 +276,12 @@ class NodeReader:
         return kept
 
     def _entity(self, key: tuple[str, str], alive: set[int]) -> int:
-        """Return the number of a node that is seen for the first time: that of a node of its name which is gone."""
+        """Return the number of a node that is seen for the first time: that of a node of its name which is gone.
+
+        Names are unique in a stage, so that no other new node gets it.
+        """
         found = self._before.get(key)
-        if found is None or found in alive:
-            found = self._table.entity()
-        alive.add(found)
-        return found
+        return self._table.entity() if found is None or found in alive else found
 
     def _head(self, path: str, alive: set[int], entities: dict[tuple[str, str], int]) -> int:
         key = (path, "")
