@@ -130,3 +130,6 @@ _.based_on
 
 # What XNNPACK's serializer writes.
 _.debug_handle
+
+# Called by the import system.
+_.get_code

@@ -80,7 +80,7 @@ def collect(file: Path, first: int = 100_000, count: int = 1000) -> None:
 
 
 @app.command()
-def trim(file: Path, pools: list[Path], part: str = "0/1", most: int = 700) -> None:
+def trim(file: Path, pools: list[Path], part: str = "0/1", most: int = 800) -> None:
     """Make programs smaller that together reach the most, as long as they reach what they add."""
     bench = _bench()
     from exirkit.fuzz.programs import check_program, parse_program, program_text
