@@ -219,13 +219,13 @@ class Store:
             """
             SELECT first.seed, first.number FROM (
                 SELECT seed, number, row_number() OVER (PARTITION BY bucket ORDER BY seed, number) AS place
-                FROM failure JOIN result USING (campaign, seed) WHERE campaign = ?1 AND verdict = 'failed'
-            ) AS first WHERE place <= ?2 AND seed >= ?3 AND seed < ?4 AND NOT EXISTS (
+                FROM failure JOIN result USING (campaign, seed) WHERE campaign = :campaign AND verdict = 'failed'
+            ) AS first WHERE place <= :most AND seed >= :start AND seed < :stop AND NOT EXISTS (
                 SELECT 1 FROM analysis AS known
-                WHERE known.campaign = ?1 AND known.seed = first.seed AND known.number = first.number
+                WHERE known.campaign = :campaign AND known.seed = first.seed AND known.number = first.number
             ) ORDER BY first.seed, first.number
             """,
-            (campaign, per_bucket, seeds.start, seeds.stop),
+            {"campaign": campaign, "most": per_bucket, "start": seeds.start, "stop": seeds.stop},
         )
         return [(seed, number) for seed, number in rows]
 

@@ -78,7 +78,7 @@ def show(store: Store, which: str, campaign: str | None = None) -> Shown:
 def _seed_of_bucket(store: Store, campaign: str, bucket: str) -> int | None:
     row = store.connection.execute(
         "SELECT failure.seed FROM failure LEFT JOIN analysis USING (campaign, seed, number) "
-        "WHERE campaign = ?1 AND ?2 IN (failure.bucket, analysis.bucket) ORDER BY reduced IS NULL, seed LIMIT 1",
+        "WHERE campaign = ? AND ? IN (failure.bucket, analysis.bucket) ORDER BY reduced IS NULL, seed LIMIT 1",
         (campaign, bucket),
     ).fetchone()
     return None if row is None else int(row[0])

@@ -225,9 +225,9 @@ def _time(store: Store, campaign: str) -> tuple[float, float, int]:
 def _rate(store: Store, campaign: str) -> tuple[tuple[float, float], ...]:
     """Return programs per second over the time of the last session, in equal pieces of time."""
     rows = store.connection.execute(
-        "SELECT at, programs FROM batch WHERE campaign = ?1 AND (began, host, process) = "
-        "(SELECT began, host, process FROM batch WHERE campaign = ?1 ORDER BY began DESC LIMIT 1) ORDER BY at",
-        (campaign,),
+        "SELECT at, programs FROM batch WHERE campaign = :campaign AND (began, host, process) = "
+        "(SELECT began, host, process FROM batch WHERE campaign = :campaign ORDER BY began DESC LIMIT 1) ORDER BY at",
+        {"campaign": campaign},
     ).fetchall()
     if not rows:
         return ()
