@@ -26,8 +26,8 @@ from exirkit.passes.contract import registered
 from exirkit.passes.to_edge.edge_operators import LiftConstants
 from exirkit.passes.user_passes.base import ExportedProgramPassBase, ExportedProgramPassResult
 
+from .alias_families import is_in_place
 from .decompose_to_core import DecomposeToCore, beyond_core, is_library_composite
-from .functionalize import is_in_place
 from .own_results import with_own_results
 
 

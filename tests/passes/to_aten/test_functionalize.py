@@ -15,8 +15,8 @@ from torch.export import ExportedProgram
 from exirkit.fuzz.programs import build, parse_program
 from exirkit.ir import ModelError, called_graphs
 from exirkit.passes import WholeGraphNeededError, decomposition_passes
-from exirkit.passes.to_aten.functionalize import reject_writes_to_carried
 from exirkit.passes.to_aten.whole_graph import DecomposeWholeGraph
+from exirkit.passes.to_aten.written_operands import reject_writes_to_carried
 
 X = torch.arange(12.0).reshape(3, 4) - 5
 
