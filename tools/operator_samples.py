@@ -133,6 +133,25 @@ _FURTHER = """
 ["aten.special_xlog1py.other_scalar", "f32[4]", 2.5]
 ["aten.special_xlog1py.self_scalar", 2.5, "f32[4]"]
 ["aten.zero.default", "f32[4]"]
+["aten.repeat_interleave.Tensor", {"tensor": "i64[3]", "numbers": [2, 0, 4]}, {"kwargs": {"output_size": 6}}]
+["aten.repeat_interleave.Tensor", {"tensor": "i64[5]", "numbers": [1, 3, 0, 0, 2]}, {"kwargs": {"output_size": 6}}]
+["aten._adaptive_avg_pool3d.default", "f32[1, 2, 3, 4, 2]", [2, 3, 1]]
+["aten.avg_pool3d.default", "i64[1, 1, 2, 2, 4]", [2, 2, 2], [2, 2, 2]]
+["aten.avg_pool3d.default", "i64[1, 2, 3, 2, 3]", [2, 1, 2], [1, 1, 1], [1, 0, 1], false, false]
+["aten.histogram.bins_tensor", "f32[7]", {"tensor": "f32[4]", "numbers": [-2, -0.5, 1, 1.5]}]
+["quantized_decomposed.choose_qparams_symmetric.tensor", "f32[5]", -128, 127, 0.00001, {"torch": "int8"}]
+["quantized_decomposed.choose_qparams_symmetric.tensor", "f32[2, 3]", -7, 7, 0.00001, {"torch": "int8"}]
+["quantized_decomposed.choose_qparams_per_token.default", "f32[2, 3]", {"torch": "int8"}]
+["quantized_decomposed.choose_qparams_per_token_asymmetric.default", "f32[2, 4]", {"torch": "int8"}]
+["quantized_decomposed.quantize_per_channel_group.default", "f32[2, 4]", {"tensor": "f32[2, 2]", \
+"numbers": [1, 0.5, 2, 0.25]}, {"tensor": "i32[2, 2]", "numbers": [0, 3, -2, 1]}, -128, 127, \
+{"torch": "int8"}, 2]
+["quantized_decomposed.dequantize_per_channel_group.default", "i8[2, 4]", {"tensor": "f32[2, 2]", \
+"numbers": [1, 0.5, 2, 0.25]}, {"tensor": "i8[2, 2]", "numbers": [-100, 3, -2, 1]}, -128, 127, \
+{"torch": "int8"}, 2, {"torch": "float32"}]
+["quantized_decomposed.dequantize_per_channel_group.default", {"tensor": "i8[2, 4]", "numbers": [100, 2, 3, \
+-4, 5, 127, 7, 8]}, {"tensor": "f32[2, 2]", "numbers": [1, 0.5, 2, 0.25]}, {"tensor": "i8[2, 2]", \
+"numbers": [-100, 3, -2, 1]}, -128, 127, {"torch": "int8"}, 2, {"torch": "float32"}]
 """
 
 

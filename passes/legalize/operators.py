@@ -161,7 +161,7 @@ class DecomposeLibraryOperators(DecomposeToCore):
     """
 
     name = "decompose-library-operators"
-    requires = ("edge-operators",)
+    requires = ()
     ensures = ()
     invalidates = ("edge-operators", "tensor-arguments", "no-views", "constants-lifted", *BROKEN_BY_EDITS)
     after = ()

@@ -21,7 +21,7 @@ from exirkit.ir import (
     same_argument,
     stride_from_dim_order,
 )
-from exirkit.passes.contract import Pass
+from exirkit.passes.contract import BROKEN_BY_EDITS, Pass
 
 _ROW_MAJOR, _CHANNELS_LAST = (0, 1, 2, 3), (0, 2, 3, 1)
 _FORMATS: dict[tuple[int, ...], torch.memory_format] = {
@@ -45,6 +45,8 @@ class StateResultLayouts(Pass):
     """
 
     name = "state-result-layouts"
+    # Where operators of libraries are decomposed, what follows turns the copies into operators of Edge.
+    invalidates = ("edge-operators", *BROKEN_BY_EDITS)
 
     def edit(self, editor: GraphEditor) -> None:
         """Insert the copies; results that are inputs lie as the caller has laid them."""

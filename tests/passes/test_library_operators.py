@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.export import Dim, export
 
 import exirkit
+from exirkit.fuzz.oracles import check
+from exirkit.fuzz.programs import parse_program
 from exirkit.ir import underlying
 from exirkit.passes import has_library_operators
 from exirkit.runtime_ref import Runtime
@@ -89,3 +91,18 @@ def test_whole_graph_decomposition_leaves_it_whole() -> None:
 
     edge = exirkit.to_edge(export(Model(model), (torch.randn(3, 5), torch.randn(5, 3))))
     assert targets(edge).count(f"{NAME}.gate.default") == 1
+
+
+def test_results_lie_channels_last_beside_what_is_decomposed() -> None:
+    # Copies that state the layout become operators of Edge later than the checks behind the first pass are made.
+    program = parse_program("""program(1)
+
+def forward(x: "f32[5]", y: "f32[1, 2, 3, 2]", z: "f32[1, 2, 3, 2]"):
+    a = aten.maximum.default(y, z)
+    s, p = quantized_decomposed.choose_qparams_symmetric.tensor(x, -128, 127, 1e-05, torch.int8)
+    return a, s, p
+
+run("forward", x=dyadic(1), y=dyadic(2, layout="channels_last"), z=dyadic(3))
+""")
+    verdict = check(program)
+    assert (verdict.failures, verdict.unsupported) == ((), None)

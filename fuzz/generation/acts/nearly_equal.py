@@ -13,7 +13,8 @@ from exirkit.fuzz.programs import Contents
 
 from .loose import hide, loose_call, returned
 
-_SHAPES = ((9, 9), (40,), (3, 4), (2, 3, 5), (64,), (5,), (16, 4), (1, 7))
+# The longest is stored in more bytes than the emitter compares at first.
+_SHAPES = ((9, 9), (40,), (3, 4), (2, 3, 5), (64,), (5,), (16, 4), (1, 7), (200,))
 _LAYOUTS: Sequence[Literal["dense", "transposed"]] = ("dense", "dense", "dense", "transposed")
 _KINDS = ("constant", "constant", "parameter", "buffer")
 _COMBINING = ("aten.add.Tensor", "aten.mul.Tensor", "aten.sub.Tensor", "aten.maximum.default")

@@ -30,9 +30,15 @@ def written_in_place(scope: Scope) -> None:
     others = (*FLOATS, *INTEGERS) if dtype.is_floating_point else INTEGERS
     base = _owned(scope, dtype, sizes)
     shown = _shown(scope, base)
-    for _ in range(choices.integer(1, 2)):
+    if choices.chance(0.3):
+        shown += _parts(scope, base)
+    for _ in range(choices.integer(1, 3)):
         written = _write(scope, choices.pick(shown), lambda target: _input(scope, choices.pick(others), target.sizes))
         shown.append(written)
+    if choices.chance(0.2):
+        # From here on the names of the value itself have another shape than is known of them.
+        shown = [one for one in shown if one.sizes != base.sizes]
+        base = _reshaped(scope, base)
     for one in {one.name: one for one in (base, *choices.shuffled(shown)[:2])}.values():
         returned(scope, one)
 
@@ -125,6 +131,23 @@ def _view(scope: Scope, value: Value) -> Value:
     args = (value, 0, value.rank - 1)
     turned = (sizes[-1], *sizes[1:-1], sizes[0]) if value.rank > 1 else tuple(sizes)
     return loose_call(scope, "aten.transpose.int", args, value.dtype, turned, is_exact=True)
+
+
+def _parts(scope: Scope, base: Value) -> list[Value]:
+    """Return the parts of a value along one dim, from one call."""
+    dim = scope.choices.integer(0, base.rank - 1)
+    sizes = list(map(low_of, base.sizes))
+    length = -(-sizes[dim] // 2)
+    cuts = [length, sizes[dim] - length] if sizes[dim] > length else [length]
+    results = [(base.dtype, (*sizes[:dim], cut, *sizes[dim + 1 :])) for cut in cuts]
+    return loose_calls(scope, "aten.split.Tensor", (base, length, dim), results, is_exact=True)
+
+
+def _reshaped(scope: Scope, base: Value) -> Value:
+    """Change the shape of a value in place, and return a value that is computed of it."""
+    sizes = (1, *map(low_of, base.sizes))
+    shown = loose_call(scope, "aten.unsqueeze_.default", (base, 0), base.dtype, sizes, is_exact=True)
+    return loose_call(scope, "aten.mul.Scalar", (shown, 2), base.dtype, sizes, is_exact=True)
 
 
 def _owned(scope: Scope, dtype: torch.dtype, sizes: tuple[int, ...]) -> Value:
