@@ -22,6 +22,7 @@ from exirkit.fuzz.generation import (
     RulePatterns,
     features_of,
     generate_with_pattern,
+    is_of_corpus,
     program_of,
     require_programs,
     seed_of_choices,
@@ -35,7 +36,7 @@ from .bench import Case, Checked
 from .config import Attachment, CampaignConfig
 from .idle_rules import why_idle
 from .results import Analysis, Found
-from .tested_parts import parts_under_test, pattern_features, seen_features
+from .tested_parts import SEED_CORPUS, parts_under_test, pattern_features, seen_features
 
 # Programs that are tried to reduce one.
 _TRIALS = 600
@@ -83,6 +84,8 @@ class StandardBench:
         program = made.program
         steps = sum(len(method.steps) for method in program.methods)
         features = frozenset(features_of(program)) | pattern_features(made)
+        if self._has_corpus and is_of_corpus(seed):
+            features |= {SEED_CORPUS}
         return Case(seed, program, program_text(program), steps, features)
 
     def check(self, case: Case[Program]) -> Checked:

@@ -24,6 +24,8 @@ NEAR = "near:"
 FAILED = "failed:"
 # And of passes of the shipped pipelines, whatever is under test.
 WORKED = "pass:"
+# Noted of a program of the seed corpus, which was not made to have a share of the others' features.
+SEED_CORPUS = "seed_corpus"
 
 PREFIXES = (FIRES, CHANGES, WITH_PATTERN, NEAR, FAILED)
 

@@ -17,7 +17,7 @@ from .patterns.programs import (
 from .patterns.sources import WAYS, Candidate, PatternSource, RulePatterns, Way
 from .patterns.user_patterns import Pattern, sources_of
 from .policy import CONTROL_FLOW, FLOORS, QUANTIZATION, Plan, Policy, ieee_policy, shipped_policies
-from .seed_corpus import program_of, seed_of_choices
+from .seed_corpus import is_of_corpus, program_of, seed_of_choices
 from .strategies import program_strategy, programs
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "generate_with_facts",
     "generate_with_pattern",
     "ieee_policy",
+    "is_of_corpus",
     "measure",
     "near_misses",
     "program_of",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from exirkit.fuzz.programs import program_text
 
 from .features import measure
-from .seed_corpus import program_of
+from .generating import generate
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--show", type=int, metavar="SEED", help="print the program of a seed instead")
     given = parser.parse_args(arguments)
     if given.show is not None:
-        sys.stdout.write(program_text(program_of(given.show)))
+        sys.stdout.write(program_text(generate(given.show)))
         return 0
     start = time.process_time()
     found = measure(range(given.first, given.first + given.seeds))

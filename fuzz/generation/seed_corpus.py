@@ -38,7 +38,12 @@ def program_of(seed: int) -> Program:
     Args:
         seed: Not negative.
     """
-    return parse_program(corpus()[seed][1]) if seed < len(corpus()) else generate(seed)
+    return parse_program(corpus()[seed][1]) if is_of_corpus(seed) else generate(seed)
+
+
+def is_of_corpus(seed: int) -> bool:
+    """Return whether the program of a seed of a campaign is one of the corpus."""
+    return seed < len(corpus())
 
 
 def seed_of_choices(seed: int) -> int:
@@ -46,4 +51,4 @@ def seed_of_choices(seed: int) -> int:
 
     Programs of the corpus keep those with which they reached what they are there for.
     """
-    return corpus()[seed][0] if seed < len(corpus()) else seed
+    return corpus()[seed][0] if is_of_corpus(seed) else seed

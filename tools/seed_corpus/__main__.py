@@ -91,9 +91,9 @@ def trim(file: Path, pools: list[Path], part: str = "0/1", most: int = 800) -> N
 
     place, parts = map(int, part.split("/"))
     done = {entry.seed for entry in _entries([file])}
-    chosen = _chosen([one for one in _entries(pools) if one.verdict == "passed"])[:most][place::parts]
+    left = chosen([one for one in _entries(pools) if one.verdict == "passed"])[:most][place::parts]
     with file.open("a", encoding="utf-8") as records:
-        for entry, added in track([one for one in chosen if one[0].seed not in done], "making programs smaller"):
+        for entry, added in track([one for one in left if one[0].seed not in done], "making programs smaller"):
             program = parse_program(entry.program)
             # What is made once in a process is not reached again.
             wanted = added & _checked(bench, entry.seed, program).reached
@@ -119,7 +119,7 @@ def choose(files: list[Path], seconds: float = 30.0, target: Annotated[Path | No
 
     entries = [one for one in _entries(files) if one.verdict == "passed"]
     kept, covered, spent = list[Entry](), set[int](), 0.0
-    for entry, added in _chosen(entries):
+    for entry, added in chosen(entries):
         spent += entry.seconds
         if spent > seconds:
             break
@@ -165,9 +165,9 @@ def _checked(bench: StandardBench, seed: int, program: Program) -> Entry:
     return Entry(seed, case.text, round(seconds, 4), checked.verdict, numbers)
 
 
-def _chosen(entries: Sequence[Entry]) -> list[tuple[Entry, frozenset[int]]]:
+def chosen(entries: Sequence[Entry]) -> list[tuple[Entry, frozenset[int]]]:
     """Return the programs that add something, those first that add the most for their time, and what each adds."""
-    covered, chosen = set[int](), list[tuple[Entry, frozenset[int]]]()
+    covered, found = set[int](), list[tuple[Entry, frozenset[int]]]()
     # What a program adds only becomes less, so what it was when last asked is a bound.
     bounds = [(-math.inf, index) for index in range(len(entries))]
     heapq.heapify(bounds)
@@ -179,8 +179,8 @@ def _chosen(entries: Sequence[Entry]) -> list[tuple[Entry, frozenset[int]]]:
             heapq.heappush(bounds, (-gain, index))
         elif added:
             covered |= added
-            chosen.append((entries[index], added))
-    return chosen
+            found.append((entries[index], added))
+    return found
 
 
 def _entries(files: Sequence[Path]) -> Iterator[Entry]:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from exirkit.fuzz.campaigns.results import BAD_VERDICTS
 from exirkit.fuzz.campaigns.store import Store
-from exirkit.fuzz.campaigns.tested_parts import WORKED
+from exirkit.fuzz.campaigns.tested_parts import SEED_CORPUS, WORKED
 from exirkit.ir import Diagnostic, Location, ModelError
 
 _POINTS = 60
@@ -36,7 +36,7 @@ class OracleTime(_Part):
 
 
 class FeatureCount(_Part):
-    """How many programs have a feature, and what share of them should."""
+    """How many programs have a feature, and what share of them should; with a quota, of those that were generated."""
 
     feature: str
     programs: int
@@ -270,8 +270,19 @@ def _oracles(store: Store, campaign: str) -> tuple[OracleTime, ...]:
 
 def _features(store: Store, campaign: str, programs: int, quotas: Mapping[str, float]) -> tuple[FeatureCount, ...]:
     found = {name: counts for name, *counts in _counts(store, campaign) if not name.startswith((OPERATOR, WORKED))}
+    # A quota is one of programs that the generator made.
+    generated = programs - found.get(SEED_CORPUS, (0, 0))[0]
+    if generated < programs:
+        made_to_have = {name: counts for name, *counts in _counts(store, campaign, without=SEED_CORPUS)}
+        found |= {name: made_to_have.get(name, (0, 0)) for name in quotas}
     made = [
-        FeatureCount(feature=name, programs=many, share=many / max(programs, 1), failed=failed, quota=quotas.get(name))
+        FeatureCount(
+            feature=name,
+            programs=many,
+            share=many / max(generated if name in quotas else programs, 1),
+            failed=failed,
+            quota=quotas.get(name) if generated else None,
+        )
         for name, (many, failed) in (dict.fromkeys(quotas, (0, 0)) | found).items()
     ]
     return tuple(sorted(made, key=lambda one: (one.quota is None, -one.programs, one.feature)))
@@ -285,11 +296,13 @@ def _with_prefix(prefix: str, store: Store, campaign: str, programs: int) -> tup
     )
 
 
-def _counts(store: Store, campaign: str) -> list[tuple[str, int, int]]:
+def _counts(store: Store, campaign: str, without: str = "") -> list[tuple[str, int, int]]:
+    """Return features, how many programs have each, and how many of these failed; of programs without one feature."""
     return store.connection.execute(
-        "SELECT value, count(*) AS many, sum(verdict = 'failed') FROM result, json_each(features) "
-        "WHERE campaign = ? GROUP BY value ORDER BY many DESC, value",
-        (campaign,),
+        "SELECT value, count(*) AS many, sum(verdict = 'failed') FROM result, json_each(features) WHERE campaign = ? "
+        "AND NOT EXISTS (SELECT 1 FROM json_each(result.features) AS other WHERE other.value = ?) "
+        "GROUP BY value ORDER BY many DESC, value",
+        (campaign, without),
     ).fetchall()
 
 

@@ -9,10 +9,10 @@ import torch
 
 from exirkit.fuzz.generation.method.scope import Scope
 from exirkit.fuzz.generation.method.values import Value
-from exirkit.fuzz.generation.operators.control_flow import BodyScope
 from exirkit.fuzz.programs import Contents
 
-from .loose import hide, loose_call, loose_calls, returned
+from .bodies import branched, looped
+from .loose import hide, loose_call, returned
 
 _ELEMENTS = (-5.0, -2.0, -1.0, 0.0, 0.5, 1.0, 3.0, 5.0)
 _LIMITS = (-4.0, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0)
@@ -34,7 +34,7 @@ def bounded_arithmetic(scope: Scope) -> None:
         if scope.choices.chance(0.4):
             made = _combined(scope, [made, values[0]])
         if scope.choices.chance(0.15) and all(map(scope.building.plan.policy.allows, _IN_BODIES)):
-            made = (_looped if scope.choices.chance(0.4) else _branched)(scope, made)
+            made = _through_bodies(scope, made)
         returned(scope, _called(scope, scope.choices.pick(_ACTING), made))
 
 
@@ -63,27 +63,11 @@ def _combined(scope: Scope, values: Sequence[Value]) -> Value:
     return _exact(scope, op, (one, one if scope.choices.chance(0.1) else other), one.dtype, one)
 
 
-def _branched(scope: Scope, value: Value) -> Value:
-    """Return what one of two branches makes of a value; what is known of one of them does not hold of both."""
-    condition = scope.new_input(torch.bool, (), scope.building.contents(torch.bool))
-    hide(scope, condition)
-    bodies = []
-    for name in ("more", "less"):
-        inner = BodyScope(scope, [value.fact])
-        bodies.append(inner.body(name, [_step(inner, inner.operands[0])]))
-    results = [(value.dtype, value.sizes)]
-    return loose_calls(scope, "cond", (condition, [value]), results, is_exact=True, bodies=tuple(bodies))[0]
-
-
-def _looped(scope: Scope, value: Value) -> Value:
-    """Return what is left of a value after some turns, each of which may leave the limits that it had before."""
-    start = loose_call(scope, "aten.full.default", ((), 0), torch.int64, (), (("dtype", torch.int64),))
-    test, turn = (BodyScope(scope, [start.fact, value.fact]) for _ in range(2))
-    goes_on = loose_call(test, "aten.lt.Scalar", (test.operands[0], scope.choices.integer(0, 3)), torch.bool, ())
-    counted = loose_call(turn, "aten.add.Scalar", (turn.operands[0], 1), torch.int64, ())
-    bodies = test.body("on", [goes_on]), turn.body("turn", [counted, _step(turn, turn.operands[1])])
-    results = [(torch.int64, ()), (value.dtype, value.sizes)]
-    return loose_calls(scope, "while_loop", ([start, value], []), results, is_exact=True, bodies=bodies)[1]
+def _through_bodies(scope: Scope, value: Value) -> Value:
+    """Return what a branch or some turns of a loop make of a value: what is known of one does not hold of all."""
+    if scope.choices.chance(0.4):
+        return looped(scope, [value], [], lambda turn: [_step(turn, turn.operands[1])], is_exact=True)[0]
+    return branched(scope, [value], lambda branch, _: _step(branch, branch.operands[0]), is_exact=True)
 
 
 def _step(body: Scope, value: Value) -> Value:

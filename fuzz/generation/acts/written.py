@@ -10,8 +10,8 @@ from exirkit.fuzz.generation.method.extents import Extents, low_of
 from exirkit.fuzz.generation.method.scope import Scope
 from exirkit.fuzz.generation.method.values import FLOATS, INTEGERS, Value
 from exirkit.fuzz.generation.operators.control_flow import BodyScope
-from exirkit.fuzz.programs import Body
 
+from .bodies import branched, looped
 from .loose import hide, loose_call, loose_calls, returned
 
 _SIZES = ((4,), (2, 3), (3, 2), (1, 4), (5,))
@@ -54,33 +54,24 @@ def written_by_bodies(scope: Scope) -> None:
 
 
 def _branches(scope: Scope, operands: Sequence[Value]) -> None:
-    choices = scope.choices
-    condition = scope.new_input(torch.bool, (), scope.building.contents(torch.bool))
-    hide(scope, condition)
     # Often only one of the branches writes, which the other one leaves as it is.
-    writers = choices.pick(((0,), (1,), (0, 1)))
-    bodies: list[Body] = []
-    for place, name in enumerate(("more", "less")):
-        inner = BodyScope(scope, [one.fact for one in operands])
+    writers = scope.choices.pick(((0,), (1,), (0, 1)))
+
+    def fill(branch: BodyScope, place: int) -> Value:
         if place in writers:
-            _write_operand(inner, inner.operands)
-        first = inner.operands[0]
-        bodies.append(inner.body(name, [loose_call(inner, "aten.neg.default", (first,), first.dtype, first.sizes)]))
-    first = operands[0]
-    made = loose_calls(scope, "cond", (condition, operands), [(first.dtype, first.sizes)], bodies=tuple(bodies))
-    returned(scope, made[0])
+            _write_operand(branch, branch.operands)
+        first = branch.operands[0]
+        return loose_call(branch, "aten.neg.default", (first,), first.dtype, first.sizes)
+
+    returned(scope, branched(scope, operands, fill))
 
 
 def _loop(scope: Scope, operands: Sequence[Value]) -> None:
-    turns = scope.choices.integer(0, 3)
-    start = loose_call(scope, "aten.full.default", ((), 0), torch.int64, (), (("dtype", torch.int64),))
-    facts = [start.fact, *(one.fact for one in operands)]
-    test, turn = BodyScope(scope, facts), BodyScope(scope, facts)
-    goes_on = loose_call(test, "aten.lt.Scalar", (test.operands[0], turns), torch.bool, ())
-    _write_operand(turn, turn.operands[1:])
-    counted = loose_call(turn, "aten.add.Scalar", (turn.operands[0], 1), torch.int64, ())
-    bodies = test.body("on", [goes_on]), turn.body("turn", [counted])
-    loose_calls(scope, "while_loop", ([start], operands), [(torch.int64, ())], bodies=bodies)
+    def fill(turn: BodyScope) -> Sequence[Value]:
+        _write_operand(turn, turn.operands[1:])
+        return ()
+
+    looped(scope, (), operands, fill)
 
 
 def _write_operand(body: BodyScope, operands: Sequence[Value]) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tools.seed_corpus.__main__ import Entry, chosen
+from tools.seed_corpus.cuts import CUTS
 
-from exirkit.fuzz.campaigns import CampaignConfig
+from exirkit.fuzz.campaigns import Campaign, CampaignConfig, Store, summarise
 from exirkit.fuzz.campaigns.standard import StandardBench
 from exirkit.fuzz.generation import generate, program_of, seed_of_choices
 from exirkit.fuzz.generation.seed_corpus import corpus, corpus_text
@@ -54,6 +57,22 @@ def test_campaigns_start_with_them_unless_they_ask_for_others() -> None:
     assert StandardBench(CampaignConfig(policy={"control_flow": True})).make(0).text != corpus()[0][1]
 
 
+def test_quotas_are_asked_of_generated_programs(tmp_path: Path) -> None:
+    def shares(first: int, seeds: int) -> dict[str, tuple[int, float, float | None]]:
+        path = tmp_path / f"{first}.db"
+        with ThreadPoolExecutor(1) as pool:
+            Campaign(CampaignConfig(first_seed=first, seeds=seeds, oracles=("eager-run",)), path).run(pool)
+        with Store(path) as store:
+            found = summarise(store, quotas={"dynamic": 0.5}).features
+        return {one.feature: (one.programs, one.share, one.quota) for one in found}
+
+    assert shares(0, 3)["dynamic"][2] is None
+    mixed, generated = shares(_COUNT - 6, 12), shares(_COUNT, 6)
+    assert mixed["seed_corpus"] == (6, 0.5, None)
+    assert "seed_corpus" not in generated
+    assert mixed["dynamic"] == generated["dynamic"]
+
+
 @pytest.mark.parametrize("place", range(0, _COUNT, max(1, _COUNT // 12)))
 def test_the_chain_passes(place: int) -> None:
     bench = StandardBench(CampaignConfig())
@@ -73,3 +92,34 @@ def test_outcomes_of_conditions_are_recorded(tmp_path: Path) -> None:
         "('outside', []); 3:24 equal; 3:24 failed",
         "('outside', []); 3:24 failed; 4:47 held",
     ]
+
+
+def test_programs_are_chosen_that_add_the_most_for_what_they_cost() -> None:
+    def entry(seed: int, seconds: float, *reached: int) -> Entry:
+        return Entry(seed, "", seconds, "passed", frozenset(reached))
+
+    large, cheap, same, last = entry(0, 4, 1, 2, 3, 4), entry(1, 1, 1, 2), entry(2, 2, 2, 1), entry(3, 9, 5, 4)
+    # Behind the cheap one the large one adds two for four seconds, and the same adds nothing.
+    assert chosen([large, cheap, same, last]) == [
+        (cheap, frozenset({1, 2})),
+        (large, frozenset({3, 4})),
+        (last, frozenset({5})),
+    ]
+
+
+def test_what_is_cut_leaves_nothing_unused_and_keeps_numbers() -> None:
+    program = parse_program("""program(1)
+c = constant("f32[2]", numbers([1, 2]))
+
+def forward(x: "f32[2]", y: "f32[2]"):
+    a = aten.add.Tensor(x, c)
+    b = aten.neg.default(y)
+    return a, b
+
+run("forward", x=numbers([3, 4]), y=numbers([5, 6]))
+""")
+    cut = {program_text(one) for cuts in CUTS for one in cuts(program)}
+    assert len(cut) == 2
+    for text in cut:
+        assert ("constant" in text) is ("aten.add" in text) is ("3.0, 4.0" in text or "[3, 4]" in text)
+        assert ("aten.neg" in text) is ("5.0, 6.0" in text or "[5, 6]" in text)

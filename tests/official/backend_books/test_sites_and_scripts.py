@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.passes.programs import exported
 from torch.export import ExportedProgram
 
 import exirkit
@@ -60,21 +61,6 @@ def porting(sites: ModuleType) -> ModuleType:
 @pytest.fixture(scope="module")
 def scripts(alone: None) -> ModuleType:
     return loaded("against/scripts")
-
-
-class Model(torch.nn.Module):
-    """A module around a function."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *given: torch.Tensor) -> Any:
-        return self.function(*given)
-
-
-def exported(function: Callable[..., Any], *inputs: torch.Tensor) -> ExportedProgram:
-    return torch.export.export(Model(function), inputs)
 
 
 def names(nodes: Any) -> list[str]:
