@@ -271,10 +271,10 @@ def _oracles(store: Store, campaign: str) -> tuple[OracleTime, ...]:
 def _features(store: Store, campaign: str, programs: int, quotas: Mapping[str, float]) -> tuple[FeatureCount, ...]:
     found = {name: counts for name, *counts in _counts(store, campaign) if not name.startswith((OPERATOR, WORKED))}
     # A quota is one of programs that the generator made.
-    generated = programs - found.get(SEED_CORPUS, (0, 0))[0]
+    generated = programs - found.get(SEED_CORPUS, [0])[0]
     if generated < programs:
         made_to_have = {name: counts for name, *counts in _counts(store, campaign, without=SEED_CORPUS)}
-        found |= {name: made_to_have.get(name, (0, 0)) for name in quotas}
+        found |= {name: made_to_have.get(name, [0, 0]) for name in quotas}
     made = [
         FeatureCount(
             feature=name,
