@@ -79,9 +79,10 @@ def _functionalize(editor: GraphEditor) -> dict[Node, Node]:
             continue
         # What a call shares memory with is told from what it was given, not from what that is replaced by.
         families.add(node)
-        call = control_flow_call(node)
-        operands = () if call is None else (*call.carried, *call.sliced, *call.shared)
+        given = control_flow_call(node)
+        operands = () if given is None else (*given.carried, *given.sliced, *given.shared)
         _take_present(editor, node, families)
+        call = control_flow_call(node)
         if call is not None:
             writes = [_functionalize_body(bodies[module]) for module in call.subgraphs]
             reject_writes_to_carried(call, writes)

@@ -12,6 +12,7 @@ from tests.passes.programs import Function
 from torch import nn
 from torch.export import ExportedProgram
 
+from exirkit.fuzz.oracles import check
 from exirkit.fuzz.programs import build, parse_program
 from exirkit.ir import ModelError, called_graphs
 from exirkit.passes import WholeGraphNeededError, decomposition_passes
@@ -139,6 +140,31 @@ def forward(x: "f32[2, 2]", n: "i64[]"):
 
 run("forward", x=dyadic(1), n=zeros())
 """
+
+
+_VIEW_GIVEN_TO_A_LOOP = """program(1)
+
+def forward(x: "f32[2]", n: "i64[]"):
+    y = aten.zeros_like.default(x)
+    v = aten.alias.default(y)
+    a = aten.copy_.default(y, x)
+    def on(i, t):
+        g = aten.lt.Scalar(i, 3)
+        return g
+    def turn(j, u):
+        w = aten.add_.Scalar(u, 2)
+        k = aten.add.Scalar(j, 1)
+        return k
+    m = while_loop(on, turn, [n], [v])
+    return m, y
+
+run("forward", x=numbers([1, 5]), n=zeros())
+"""
+
+
+def test_a_loop_that_writes_begins_with_what_its_operand_shows() -> None:
+    # The view was taken before its base was written to.
+    assert check(parse_program(_VIEW_GIVEN_TO_A_LOOP)).is_good
 
 
 def test_torch_forgets_what_bodies_write_to_their_operands() -> None:
