@@ -33,6 +33,8 @@ from exirkit.ir.torch_internals import (
     pytree,
 )
 
+_RESHAPES = (torch.ops.aten.reshape.default, torch.ops.aten.reshape_as.default)
+
 # What it shows depends on where its source lies in memory.
 _BY_ADDRESS = torch.ops.aten.as_strided_copy.default
 
@@ -70,6 +72,8 @@ def infer_value(mode: FakeTensorMode, target: Any, args: Sequence[Any], kwargs: 
         with disable_fake_tensor_cache(mode):
             if view is not None:
                 return infer_view_copy(view, *values)
+            if target in _RESHAPES and (shown := _reshaped(*values[0])) is not None:
+                return shown
             # Composite operators such as `constant_pad_nd` need numbers, except for their decompositions in Python.
             with enable_python_dispatcher():
                 return target(*values[0], **values[1])
@@ -144,6 +148,17 @@ def infer_view_copy(view: OpOverload, args: Any, kwargs: Any) -> Any:
         dim = args[1] % args[0].dim()
         return _empty(args[0], [*args[0].shape[:dim], *args[0].shape[dim + 1 :]])
     return pytree.tree_map_only(torch.Tensor, _row_major, view(*args, **kwargs))
+
+
+def _reshaped(source: torch.Tensor, wanted: torch.Tensor | Sequence[Any]) -> torch.Tensor | None:
+    """Return a tensor that lies row by row in other sizes; None where torch has to decide.
+
+    torch asks whether a size is -1, which is undecided for some sums and quotients of symbols.
+    """
+    if not same_argument(tuple(source.stride()), tuple(contiguous_stride(source.shape))):
+        return None
+    sizes = _resolved(source, wanted.shape if isinstance(wanted, torch.Tensor) else wanted)
+    return None if sizes is None else _empty(source, sizes)
 
 
 def _resolved(source: torch.Tensor, sizes: Sequence[Any]) -> list[Any] | None:

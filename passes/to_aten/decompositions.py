@@ -169,8 +169,9 @@ def _running_extreme(x: Tensor, dim: int, join: Joined, reduce: Any, *, is_least
     is_new = x == values
     if x.is_floating_point():
         is_new = is_new | (x != x)
-    places = torch.where(is_new, _places(x, dim), 0)
-    return values, _scanned(places, dim, torch.maximum, 0, torch.amax)
+    places = _scanned(torch.where(is_new, _places(x, dim), 0), dim, torch.maximum, 0, torch.amax)
+    # Zeros of both signs are equal, and the last one is the extreme: `maximum` may give the other.
+    return x.gather(dim, places) if x.is_floating_point() else values, places
 
 
 def _neutral(dtype: torch.dtype, is_least: bool) -> float:

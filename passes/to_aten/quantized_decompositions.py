@@ -78,7 +78,8 @@ def symmetric_parameters(
     zero = torch.zeros_like(least)
     reach = torch.maximum(-torch.minimum(least, zero), torch.maximum(greatest, zero))
     # As torch has it, `eps` is float32, and a narrower input does not narrow it.
-    scale = torch.maximum((reach / ((quant_max - quant_min) / 2)).to(torch.float32), torch.full_like(reach, eps))
+    limit = torch.full_like(reach, eps, dtype=torch.float32)
+    scale = torch.maximum((reach / ((quant_max - quant_min) / 2)).to(torch.float32), limit)
     zero_point = 128 if dtype is torch.uint8 else 0
     made = scale.reshape(1).to(torch.float64)
     return made, torch.full_like(made, zero_point, dtype=torch.int64)

@@ -44,9 +44,13 @@ def loose_calls(
     kwargs: tuple[tuple[str, Any], ...] = (),
     *,
     is_exact: bool = False,
+    is_decided: bool = True,
     bodies: tuple[Body, ...] = (),
 ) -> list[Value]:
-    """Add a call, which may call functions, of whose results nothing is known but their dtypes and sizes."""
+    """Add a call, which may call functions, of whose results nothing is known but their dtypes and sizes.
+
+    `is_decided` says that integers do not depend on the last bits of floats that are computed on the way to them.
+    """
     facts = [
         Fact(
             dtype,
@@ -55,6 +59,7 @@ def loose_calls(
             1 if dtype == torch.bool else 0,
             0 if is_exact or not dtype.is_floating_point else None,
             False,
+            not is_decided and not dtype.is_floating_point,
         )
         for dtype, sizes in results
     ]

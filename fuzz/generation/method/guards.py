@@ -134,6 +134,13 @@ def sized(scope: Scope, value: Value, sizes: Extents) -> Value | None:
             return None
         value = made
     if value.sizes != sizes:
+        # Whether a size of one is expanded must not depend on what symbols are.
+        if any(
+            have == 1 != want and low_of(want) < 2
+            for have, want in zip(value.sizes, sizes, strict=True)
+            if not isinstance(want, int)
+        ):
+            return None
         fact = value.fact._replace(sizes=sizes, is_dense=False)
         value = scope.call("aten.expand.default", (value, sizes), fact, root=value)
     return value
