@@ -86,10 +86,12 @@ def _is_fresh(node: Node) -> bool:
 
 
 def _aliases(node: Node) -> Iterator[Node]:
-    """Yield a value and all that show its memory."""
+    """Yield a value and all that may show its memory."""
     yield node
     for user in node.users:
-        if _shows_argument(user) or (user.op == "call_function" and _overload(user) is None):
+        op = _overload(user)
+        # Unsafe views show it without saying so.
+        if user.op == "call_function" and (op is None or may_show(op) or _shows_argument(user)):
             yield from _aliases(user)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from exirkit.fuzz.examination import LAYOUTS, Examination, Failure, difference, failure_of_error, replanned, run_file
 from exirkit.fuzz.oracles.oracle import Oracle
-from exirkit.ir import DiagnosticError
+from exirkit.ir import ALIGNMENT, DiagnosticError
 
 
 class OtherMemoryPlan(Oracle):
@@ -31,9 +31,14 @@ class OtherMemoryPlan(Oracle):
                 for index, (one, other) in enumerate(zip(examination.results[method], others, strict=True)):
                     found = difference(list(other.outputs), list(one.outputs))
                     found = found or difference(list(other.state.values()), list(one.state.values()))
-                    if found is not None:
+                    if found is not None and not (found[0] == "last-bits" and _may_sum_otherwise(examination)):
                         message = f"{method}, run {index + 1}: with plan {layout}: {found[1]}"
                         yield Failure(self.name, f"layout {found[0]}", message, "planner", details={"layout": layout})
         except DiagnosticError as error:
             failed = failure_of_error(error, self.name, "planner")
             yield replace(failed, details={**failed.details, "layout": layout})
+
+
+def _may_sum_otherwise(examination: Examination) -> bool:
+    """Return whether values lie so loosely aligned that libraries add products up in another order at other places."""
+    return getattr(examination.compiler, "alignment", ALIGNMENT) < ALIGNMENT

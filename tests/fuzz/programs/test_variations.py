@@ -129,6 +129,25 @@ run("forward", x=dyadic(1))
     assert written > 40
 
 
+def test_what_an_unsafe_view_shows_is_not_written_while_the_view_is_read() -> None:
+    text = """program(1)
+b = buffer("f32[2, 2]", dyadic(bits=0))
+
+def forward(x: "f32[2, 2]"):
+    a = aten._unsafe_view.default(b, [4])
+    c = aten.copy.default(b, x)
+    update(b, c)
+    return a
+
+run("forward", x=zeros())
+"""
+    program = parse_program(text)
+    built = build(program)["forward"]
+    inputs = Examination(program, ExirkitCompiler()).inputs["forward"][0]
+    wanted = GraphSession(built).run(inputs).outputs
+    assert all(difference(GraphSession(varied(built, seed)).run(inputs).outputs, wanted) is None for seed in range(12))
+
+
 def test_writes_go_through_views_that_turn_all_elements() -> None:
     program = parse_program(
         'program(1)\n\ndef forward(x: "f32[2, 3]"):\n    y = aten.neg.default(x)\n    z = aten.abs.default(y)\n'
