@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +38,7 @@ _BATCH = 16
 # Programs that are tried to reduce the one that shows a bug, before its culprit is sought.
 _TRIALS = 60
 _PATIENCE = 10
+_BLAME_SECONDS = 180.0
 """Seconds to wait for one second of a processor."""
 
 
@@ -200,11 +204,35 @@ def _is_good_without(
 def _blamed(mutant: Mutant, program: Program, failure: Failure, compiler: Compiler, seed: int) -> dict[str, Any]:
     found = {"killed_by": failure.oracle, "symptom": failure.symptom}
     try:
-        with applied(mutant):
+        with _at_most(_BLAME_SECONDS), applied(mutant):
             culprit = localized(program, failure, compiler, seed, trials=_TRIALS).culprit
-    except Exception as error:  # the mutant may break the search for it; it is found all the same
+    except (Exception, _BlameTooLongError) as error:  # the mutant may break the search; it is found all the same
         return {**found, "is_blame_right": False, "note": f"{type(error).__name__}: {error}"}
     return {**found, "blamed": culprit.part, "is_blame_right": culprit.part in mutant.culprits}
+
+
+class _BlameTooLongError(BaseException):
+    """Blame took too much time; no `Exception`, since these are taken for failures of the compiler."""
+
+
+@contextmanager
+def _at_most(seconds: float) -> Iterator[None]:
+    """End a block that takes more time of the processor; a bug may let the interpreter or a pass run for ever."""
+    if threading.current_thread() is not threading.main_thread():
+        # Signals reach the main thread only.
+        yield
+        return
+
+    def end(*_: object) -> None:
+        raise _BlameTooLongError(f"not localized within {seconds:.0f} s")
+
+    handler = signal.signal(signal.SIGPROF, end)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, handler)
 
 
 def _in_a_process(mutant: Mutant, options: MutationBenchOptions) -> MutantResult:

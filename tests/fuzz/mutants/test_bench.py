@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,20 @@ def test_a_bug_is_found_and_blamed() -> None:
     assert result.witness_killed_by is not None
     assert result.blamed == "interpreter"
     assert result.is_blame_right
+
+
+def test_a_bug_that_lets_the_search_for_it_run_for_ever_is_found_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless(*_: object, **__: object) -> None:
+        while True:
+            with contextlib.suppress(Exception):
+                math.factorial(100)
+
+    monkeypatch.setattr(bench, "localized", endless)
+    monkeypatch.setattr(bench, "_BLAME_SECONDS", 0.2)
+    result = run_mutant(mutant("input-not-copied"), FEW)
+    assert result.killed_by is not None
+    assert not result.is_blame_right
+    assert "not localized within" in result.note
 
 
 def test_results_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
