@@ -136,7 +136,7 @@ def sized(scope: Scope, value: Value, sizes: Extents) -> Value | None:
     if value.sizes != sizes:
         # Whether a size of one is expanded must not depend on what symbols are.
         if any(
-            have == 1 != want and low_of(want) < 2
+            have == 1 and low_of(want) < 2
             for have, want in zip(value.sizes, sizes, strict=True)
             if not isinstance(want, int)
         ):

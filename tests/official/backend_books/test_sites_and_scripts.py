@@ -106,6 +106,13 @@ X, Y = torch.tensor([[0.5, -1.0, 2.0]]), torch.tensor([[1.5, 0.25, -3.0]])
             ["neg.default", "neg.default", "abs.default"],
             ["mul.Tensor", "maximum.default"],
         ),
+        # The sine is computed twice, and the second one is the input.
+        (
+            lambda x, y: (x.sin(), x.sin().exp().log() * y),
+            lambda x, y: (x.sin(), x.sin() * y),
+            ["exp.default", "log.default"],
+            [],
+        ),
     ],
 )
 def test_a_site_is_what_differs_and_no_more(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
@@ -59,8 +59,7 @@ class _Graphs:
 
     values: _Values
     numbers: dict[Node, int]
-    known_after: dict[int, Node]
-    known_before: dict[int, Node] = field(default_factory=dict)
+    known_after: frozenset[int]
 
 
 def sites_of(before: ExportedProgram, after: ExportedProgram, inputs: Sequence[Any]) -> Iterator[Site]:
@@ -82,8 +81,7 @@ def sites_of(before: ExportedProgram, after: ExportedProgram, inputs: Sequence[A
     graphs = _Graphs(
         values,
         numbers,
-        {numbers[node]: node for node in reversed(list(after.graph.nodes)) if node.op != "output"},
-        {numbers[node]: node for node in reversed(list(before.graph.nodes)) if node.op != "output"},
+        frozenset(numbers[node] for node in after.graph.nodes if node.op != "output"),
     )
     seen: set[tuple[Node, Node]] = set()
     for left, right in zip(_results(before), _results(after), strict=True):
@@ -170,16 +168,18 @@ def _site(left: Node, right: Node, graphs: _Graphs) -> Site | None:
     """Return the site of a pair of nodes, or None if it is not one that a rule could describe."""
     if left.op != "call_function":
         return None
-    above_left = _cone(left)
-    leaves = _leaves_after(right, graphs, above_left)
+    # A program may make one calculation several times: what stands above the site counts.
+    cone = _cone(left)
+    above = {graphs.numbers[one]: one for one in reversed(left.graph.nodes) if one in cone}
+    leaves = _leaves_after(right, graphs, above)
     if leaves is None:
         return None
-    inner = _region_before(left, {graphs.known_before[graphs.numbers[one]] for one in leaves}, graphs)
+    counterpart = {above[graphs.numbers[one]]: one for one in leaves}
+    inner = _region_before(left, set(counterpart), graphs)
     if inner is None:
         return None
     before = _in_order(left, inner)
     read = list(dict.fromkeys(one for node in before for one in node.all_input_nodes if one not in inner))
-    counterpart = {graphs.known_before[graphs.numbers[one]]: one for one in leaves}
     if not set(counterpart) <= set(read):
         return None
     inputs = tuple((one, counterpart.get(one, one)) for one in read)
@@ -192,7 +192,7 @@ def _site(left: Node, right: Node, graphs: _Graphs) -> Site | None:
     return Site(before, calls, (left, right), inputs, examples, is_exact) if is_usable else None
 
 
-def _leaves_after(right: Node, graphs: _Graphs, above: set[Node]) -> list[Node] | None:
+def _leaves_after(right: Node, graphs: _Graphs, above: Mapping[int, Node]) -> list[Node] | None:
     """Return the nodes at which what is there now begins: what the program had before, above the site."""
     leaves: list[Node] = []
     pending, seen = [right], set()
@@ -201,7 +201,7 @@ def _leaves_after(right: Node, graphs: _Graphs, above: set[Node]) -> list[Node] 
         if node in seen:
             continue
         seen.add(node)
-        if graphs.known_before.get(graphs.numbers[node]) in above:
+        if graphs.numbers[node] in above:
             leaves.append(node)
         elif node.op != "call_function":
             # A new tensor, which rules write in their own way.
