@@ -5,6 +5,7 @@
     python -m tools.selection_power reach DIR --slow       # the same for what the selection leaves out
     python -m tools.selection_power kill DIR [--slow]      # each mutant against the tests that reach it
     python -m tools.selection_power report DIR
+    python -m tools.selection_power fuzz DIR               # each mutant against generated programs, not tests
 
 Everything is kept in files of DIR, so each command goes on where it was stopped.
 """
@@ -18,7 +19,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,7 +27,7 @@ from typing import Annotated, Any
 import pydantic
 import typer
 
-from tools.selection_power.sites import Site, draw, write_tree
+from tools.selection_power.sites import ROOMS, Site, draw, write_tree
 
 ROOT = Path(__file__).resolve().parents[2]
 # Tests of the sources, which a tree with mutants fails.
@@ -45,8 +46,10 @@ class Verdict(enum.StrEnum):
 
 
 @app.command()
-def prepare(directory: Path, count: int = 100, seed: int = 1) -> None:
-    """Copy the tree and write mutants into it."""
+def prepare(
+    directory: Path, count: int = 100, seed: int = 1, rooms: Annotated[list[str] | None, typer.Option("--room")] = None
+) -> None:
+    """Copy the tree and write mutants into it: into all rooms of the product, or some folders."""
     tree = directory / "tree"
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in listed.splitlines():
@@ -56,15 +59,13 @@ def prepare(directory: Path, count: int = 100, seed: int = 1) -> None:
             copied.symlink_to(source.readlink())
         else:
             shutil.copy(source, copied)
-    sites = draw(tree, count, seed)
+    sites = draw(tree, count, seed, rooms or ROOMS)
     write_tree(tree, sites)
     (directory / "path").mkdir()
     shutil.copy(Path(__file__).with_name("probe.py"), directory / "path" / "exirkit_mutants.py")
     (directory / "sites.json").write_bytes(_SITES.dump_json(sites, indent=1))
-    rooms = defaultdict[str, int](int)
-    for one in sites:
-        rooms[one.file.split("/")[0]] += 1
-    print(f"{len(sites)} mutants, seed {seed}: {dict(rooms)}")
+    counts = Counter(one.file.split("/")[0] for one in sites)
+    print(f"{len(sites)} mutants, seed {seed}: {dict(counts)}")
 
 
 @app.command()
@@ -122,6 +123,26 @@ def kill(directory: Path, slow: bool = False, most_seconds: float = 900, part: t
             with (directory / "verdicts.jsonl").open("a") as log:
                 log.write(json.dumps({"key": key, **result}) + "\n")
             print(f"{key} {sites[number].file}:{sites[number].line} {sites[number].kind}: {result}", flush=True)
+
+
+@app.command()
+def fuzz(directory: Path, programs: int = 340, seconds: float = 60.0) -> None:
+    """Run each mutant against the first programs of campaigns that reach it, until an oracle finds a failure.
+
+    Prints the figures, and the mutants that were reached and survive; many of these change nothing that can be seen.
+    """
+    command = [sys.executable, "-m", "tools.selection_power.programs", str(directory.resolve())]
+    tree, environment = (directory / "tree").resolve(), _environment(directory, {})
+    subprocess.run([*command, str(programs), str(seconds)], cwd=tree, env=environment, check=True)
+    sites = _SITES.validate_json((directory / "sites.json").read_bytes())
+    entries = [json.loads(line) for line in (directory / "programs.jsonl").read_text().splitlines()]
+    reached = [one for one in entries if one["reached"]]
+    left = [one for one in reached if "killed_by" not in one]
+    print(f"{len(sites)} mutants, {len(reached)} reached by {programs} programs, {len(reached) - len(left)} killed")
+    for entry in left:
+        one = sites[entry["mutant"]]
+        print(f"\n{entry['mutant']} {one.file}:{one.line} {one.kind}, met {entry['met']} of {entry['reached']}")
+        print(f"    {one.original}\n    {one.changed}")
 
 
 @app.command()

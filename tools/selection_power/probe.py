@@ -23,10 +23,26 @@ _seen: set[int] = set()
 
 def active(number: int) -> bool:
     """Return whether a mutant is switched on, and record that it was reached."""
-    if _LOG is not None and number not in _seen:
+    if number not in _seen:
         _seen.add(number)
         _record({"test": os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0], "reached": number})
     return number == _active
+
+
+def switch_on(number: int) -> None:
+    """Switch a mutant on, instead of the one that is."""
+    global _active
+    _active = number
+
+
+def forget() -> None:
+    """Forget which mutants were reached."""
+    _seen.clear()
+
+
+def reached() -> list[int]:
+    """Return which mutants were reached since the last `forget`."""
+    return sorted(_seen)
 
 
 def _record(entry: dict[str, Any]) -> None:
@@ -72,13 +88,12 @@ def serve() -> None:
 
 
 def _run(request: dict[str, Any]) -> None:
-    global _active
     os.setpgid(0, 0)
     log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for stream in (1, 2):
         os.dup2(log, stream)
-    _active = request["mutant"]
-    os.environ["EXIRKIT_MUTANT"] = str(_active)
+    switch_on(request["mutant"])
+    os.environ["EXIRKIT_MUTANT"] = str(request["mutant"])
     os._exit(int(pytest.main(request["arguments"])))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import copy
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pydantic
@@ -56,19 +56,20 @@ class Site(pydantic.BaseModel):
     changed: str
 
 
-def draw(root: Path, count: int, seed: int) -> list[Site]:
+def draw(root: Path, count: int, seed: int, rooms: Sequence[str] = ROOMS) -> list[Site]:
     """Draw changes over the rooms, as many in each as its code has expressions to change.
 
     Args:
         root: Of the tree.
         count: How many.
         seed: Of the random generator.
+        rooms: Folders of the tree.
 
     Returns:
         Changes that do not overlap, sorted by file and place.
     """
     generator = random.Random(seed)
-    files = sorted(one for room in ROOMS for one in (root / room).rglob("*.py") if not one.is_symlink())
+    files = sorted(one for room in rooms for one in (root / room).rglob("*.py") if not one.is_symlink())
     files = [one for one in files if not any(part.is_symlink() for part in one.relative_to(root).parents if part.name)]
     sites = [site for file in dict.fromkeys(files) for site in sites_of(file.relative_to(root), root)]
     # Kinds are equally frequent; inside a kind each expression of the product is equally likely.
