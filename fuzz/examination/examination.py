@@ -203,13 +203,24 @@ class Examination:
         file = read_program(self.lowering.data)
         planned = self.lowering.planned
         views = {name: silent_views(planned[name], file, name) for name in self.methods if name in planned}
-        in_place = isinstance(self.compiler, ExirkitCompiler) and self.compiler.in_place
+        own = self.compiler if isinstance(self.compiler, ExirkitCompiler) else None
         return {
             name: run_file(
-                file, name, self.inputs[name], self.buffers_of(name), views=views.get(name), in_place=in_place
+                file,
+                name,
+                self.inputs[name],
+                self.buffers_of(name),
+                views=views.get(name),
+                in_place=own is not None and own.in_place,
+                is_for_official=self.is_for_official,
             )
             for name in self.methods
         }
+
+    @property
+    def is_for_official(self) -> bool:
+        """Whether programs are lowered for the kernels of the official runtime."""
+        return isinstance(self.compiler, ExirkitCompiler) and self.compiler.kernels == "official"
 
     def buffers_of(self, method: str) -> list[str]:
         """Return the names of the buffers that a method writes to, if they can be examined."""

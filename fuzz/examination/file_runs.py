@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch.export import ExportedProgram
 
 from exirkit.emit import PteFile
 from exirkit.ir import pytree
-from exirkit.runtime_ref import Runtime, Verification
+from exirkit.runtime_ref import OperatorRegistry, Runtime, Verification
 
 from .graph_runs import GraphSession
 
@@ -38,6 +39,7 @@ def run_file(
     is_sanitized: bool = True,
     views: Mapping[int, int] | None = None,
     in_place: bool = False,
+    is_for_official: bool = False,
 ) -> list[FileResult]:
     """Load a program and run one of its methods again and again.
 
@@ -51,12 +53,13 @@ def run_file(
         is_sanitized: Watch every byte of the arenas, which are poisoned before.
         views: For a sanitized run: the value whose memory each view without instruction shows.
         in_place: For a sanitized run: results may lie over arguments where their kernels allow it.
+        is_for_official: It was lowered for the official runtime: kernels deviate from torch as those of that runtime.
 
     Raises:
         DiagnosticError: Whatever is wrong with the file or with a run.
     """
     given = None if views is None else {method: views}
-    program = Runtime.get().load_program(
+    program = _runtime(is_for_official).load_program(
         data,
         verification=Verification.Minimal,
         sanitize=is_sanitized,
@@ -71,8 +74,21 @@ def run_file(
     return results
 
 
+def _runtime(is_for_official: bool) -> Runtime:
+    return _deviating_runtime() if is_for_official else Runtime.get()
+
+
+@cache
+def _deviating_runtime() -> Runtime:
+    return Runtime(OperatorRegistry(deviations=True))
+
+
 def run_in_turn(
-    data: bytes, calls: Sequence[tuple[str, Sequence[Any]]], *, share_arenas: bool = False
+    data: bytes,
+    calls: Sequence[tuple[str, Sequence[Any]]],
+    *,
+    share_arenas: bool = False,
+    is_for_official: bool = False,
 ) -> list[FileResult]:
     """Load all methods that are called, and call them in turn on one loaded program.
 
@@ -80,11 +96,12 @@ def run_in_turn(
         data: The file.
         calls: Method and inputs of every run.
         share_arenas: Methods have their arenas together, and with these the buffers that have one place.
+        is_for_official: As for `run_file`.
 
     Raises:
         DiagnosticError: Whatever is wrong with the file or with a run.
     """
-    program = Runtime.get().load_program(data, verification=Verification.Minimal, share_arenas=share_arenas)
+    program = _runtime(is_for_official).load_program(data, verification=Verification.Minimal, share_arenas=share_arenas)
     # Loading a method writes the initial values of its buffers.
     methods = {name: program.load_method(name) for name in sorted({name for name, _ in calls})}
     return [FileResult(methods[name].execute(_copied(inputs)), {}) for name, inputs in calls]

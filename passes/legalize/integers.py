@@ -18,19 +18,21 @@ _POWERS_OF_TENSORS = frozenset({aten.pow.Tensor_Tensor, aten.pow.Scalar})
 # Bits of exponents that are multiplied out one by one, and those that some dtypes have at most.
 _MOST_BITS = 7
 _BITS = {torch.bool: 1, torch.int8: 7, torch.uint8: 8}
+# Single precision holds integers up to here.
+_EXACT = 2**24
 _REMAINDERS = frozenset({aten.remainder.Tensor, aten.remainder.Scalar})
 _TRUNCATED_REMAINDERS = frozenset({aten.fmod.Tensor, aten.fmod.Scalar})
 _ROUNDINGS = frozenset({aten.floor.default, aten.ceil.default, aten.trunc.default})
 
 
 class LegalizeIntegers(CallLegalization):
-    """Compute with integers alone what kernels compute in double precision, and cast integers that a float is added to.
+    """Compute with integers alone what kernels compute in floating point, and cast integers that a float is added to.
 
-    The kernels of the official runtime give a remainder the sign of the dividend, and compute powers, sums, truncated
-    quotients and remainders, and what is rounded to integers in double precision: of a number beyond 2^53 the last
-    digits are lost. Quotients rounded down, products and cumulative sums of integers are exact, up to what wraps
-    around, as it does in eager torch. The kernel that adds a number to a tensor rejects one that leads to another dtype
-    than that of the tensor.
+    The kernels of the official runtime give a remainder the sign of the dividend. They compute powers, truncated
+    quotients and remainders in double precision, and what is rounded to integers, and sums along one dim that keep
+    their dtype, in single precision: of a number beyond 2^53, or 2^24, the last digits are lost. Quotients rounded
+    down, products and cumulative sums of integers are exact, up to what wraps around, as it does in eager torch. The
+    kernel that adds a number to a tensor rejects one that leads to another dtype than that of the tensor.
 
     Before: `%y = aten.remainder.Scalar(%x_i64, 3)`
     After: `%q = aten.div.Tensor_mode(%x_i64, %three, rounding_mode="floor")`; `%p = aten.mul.Tensor(%q, %three)`;
@@ -72,17 +74,35 @@ class LegalizeIntegers(CallLegalization):
             return bool(source.meta["val"].dtype != node.meta["val"].dtype)
         if target in _REMAINDERS or target in _POWERS_OF_TENSORS or target is _POWER:
             return _is_integer(node.meta["val"].dtype)
-        # Double precision is exact for sums and quotients of narrower integers.
         if target is aten.sum.dim_IntList:
-            summed: Any = node.args[0]
-            return _is_long(node) and _is_long(summed) and bool(summed.meta["val"].ndim)
+            return _may_lose_digits(node)
+        if target in _ROUNDINGS:
+            return node.meta["val"].dtype in (torch.int32, torch.int64)
+        # Double precision is exact for quotients of narrower integers.
         if target is aten.div.Tensor_mode:
             return _is_long(node) and node.kwargs.get("rounding_mode") == "trunc"
-        return (target in _TRUNCATED_REMAINDERS or target in _ROUNDINGS) and _is_long(node)
+        return target in _TRUNCATED_REMAINDERS and _is_long(node)
 
 
 def _is_integer(dtype: torch.dtype) -> bool:
     return not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool)
+
+
+def _may_lose_digits(node: Node) -> bool:
+    """Return whether a sum of integers may be one that single precision does not hold."""
+    summed: Any = node.args[0]
+    value, dtype = summed.meta["val"], node.meta["val"].dtype
+    if value.ndim == 0 or not _is_integer(dtype) or value.dtype is not dtype:
+        return False
+    if dtype is torch.int64:
+        return True
+    dims: Any = node.args[1] if len(node.args) > 1 else None
+    reduced = dims or range(value.ndim)
+    if len(reduced) > 1:
+        # Summed up in the dtype itself.
+        return False
+    size = value.shape[reduced[0]]
+    return not isinstance(size, int) or size * (torch.iinfo(dtype).max + 1) > _EXACT
 
 
 def _is_long(value: Any) -> bool:
@@ -124,7 +144,7 @@ def _sum(calls: EdgeCalls) -> Node:
             # So that there is a last one, also where a size that varies is 0.
             pad = [0] * (2 * (total.meta["val"].ndim - 1 - dim)) + [1, 0]
             total = calls(aten.constant_pad_nd.default, total, pad, 0)
-        sums = calls(aten.cumsum.default, total, dim)
+        sums = calls(aten.cumsum.default, total, dim, dtype=total.meta["val"].dtype)
         total = calls(aten.select_copy.int, sums, dim, -1)
         if keepdim:
             total = calls(aten.unsqueeze_copy.default, total, dim)

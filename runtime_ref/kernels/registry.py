@@ -24,6 +24,7 @@ from exirkit.ir import (
 from exirkit.runtime_ref.interpreter.values import StepFailure
 
 from .arithmetic import arithmetic_kernels
+from .deviations import deviating_kernels
 from .kernel import Kernel, KernelKind, make_kernel, out_slot, slots_of
 from .own import own_kernels, write_result
 from .quantized import quantized_kernels
@@ -187,10 +188,13 @@ class OperatorRegistry:
     Args:
         eager_quantization: Run quantized operators, and divisions by one number, as torch computes them, instead of as
             the official runtime does.
+        deviations: Compute as the official runtime also where its results are not those of torch, which lowering for
+            it goes around.
     """
 
-    def __init__(self, *, eager_quantization: bool = False) -> None:
+    def __init__(self, *, eager_quantization: bool = False, deviations: bool = False) -> None:
         official = () if eager_quantization else (*quantized_kernels(), *arithmetic_kernels())
+        official += tuple(deviating_kernels()) if deviations else ()
         self._own = {kernel.name: kernel for kernel in (*own_kernels(), *official)}
         self._found: dict[str, Kernel] = {}
         self._known: tuple[dict[str, list[str]], dict[str, list[str]]] | None = None

@@ -36,7 +36,11 @@ class MethodsInTurn(Oracle):
             raise NotRunError("there is one method only")
         order = _mixed(program.runs, examination.methods, examination.seed)
         calls = [(run.method, examination.inputs[run.method][place]) for run, place in order]
-        for (run, place), one in zip(order, run_in_turn(examination.lowering.data, calls), strict=True):
+        for (run, place), one in zip(
+            order,
+            run_in_turn(examination.lowering.data, calls, is_for_official=examination.is_for_official),
+            strict=True,
+        ):
             wanted = examination.results[run.method][place].outputs
             where, bits = f"{run.method}, run {place + 1}", [_BITS] * len(wanted)
             yield from differing_outputs(self.name, one.outputs, wanted, bits, (), where, "others in between")
@@ -57,7 +61,7 @@ class MethodsInTurn(Oracle):
             return
         wanted, precise = run_eagerly(program), run_eagerly(program, in_float64=True)
         expectations = examination.lowered_expectations
-        found = run_in_turn(data, calls, share_arenas=True)
+        found = run_in_turn(data, calls, share_arenas=True, is_for_official=examination.is_for_official)
         for number, (one, expected, exact) in enumerate(zip(found, wanted, precise, strict=True)):
             closeness, where = expectations[expected.method].outputs, f"{expected.method}, call {number + 1} of all"
             outputs = (one.outputs, expected.outputs, closeness, exact.outputs)
