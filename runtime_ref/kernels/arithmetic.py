@@ -38,7 +38,7 @@ def _div_scalar(self: torch.Tensor, other: Any, *, out: torch.Tensor) -> torch.T
     return write_result(self * torch.reciprocal(torch.tensor(other, dtype=self.dtype)), out)
 
 
-def add_multiple(self: torch.Tensor, other: Any, alpha: Any = 1, *, out: torch.Tensor) -> torch.Tensor:
+def _add(self: torch.Tensor, other: Any, alpha: Any = 1, *, out: torch.Tensor) -> torch.Tensor:
     """Add a multiple. The product is rounded before the sum, which torch rounds once; 16 bits are computed in 32."""
     common = torch.result_type(self, other)
     if alpha == 1 or not common.is_floating_point:
@@ -52,10 +52,10 @@ def add_multiple(self: torch.Tensor, other: Any, alpha: Any = 1, *, out: torch.T
 
 
 def _sub(self: torch.Tensor, other: Any, alpha: Any = 1, *, out: torch.Tensor) -> torch.Tensor:
-    """Subtract a multiple, rounded as `add_multiple` says."""
+    """Subtract a multiple, rounded as `_add` says."""
     if alpha == 1 or not torch.result_type(self, other).is_floating_point:
         return torch.sub(self, other, alpha=alpha, out=out)
-    return add_multiple(self, other, -alpha, out=out)
+    return _add(self, other, -alpha, out=out)
 
 
 def _inverts(values: torch.Tensor, out: torch.Tensor) -> bool:
@@ -63,8 +63,8 @@ def _inverts(values: torch.Tensor, out: torch.Tensor) -> bool:
 
 
 _KERNELS: Final[Mapping[str, Callable[..., Any]]] = {
-    "add.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)": add_multiple,
-    "add.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *, Tensor(a!) out) -> Tensor(a!)": add_multiple,
+    "add.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)": _add,
+    "add.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *, Tensor(a!) out) -> Tensor(a!)": _add,
     "sub.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)": _sub,
     "sub.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *, Tensor(a!) out) -> Tensor(a!)": _sub,
     "div.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)": _div,

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any, Final
 
 import torch
 
 from exirkit.ir import parse_schema
 
-from .arithmetic import add_multiple
+from .arithmetic import arithmetic_kernels
 from .kernel import Kernel, make_kernel
 from .own import write_result
 
@@ -89,7 +90,13 @@ def _add(self: torch.Tensor, other: torch.Tensor, alpha: Any = 1, *, out: torch.
     """Multiply a single element, even if it is the first summand."""
     if self.numel() == 1 and other.numel() != 1:
         self, other = other, self
-    return add_multiple(self, other, alpha, out=out)
+    return _add_multiple()(self, other, alpha, out=out)
+
+
+@cache
+def _add_multiple() -> Callable[..., torch.Tensor]:
+    found: Callable[..., torch.Tensor] = next(one.call for one in arithmetic_kernels() if one.name == "aten::add.out")
+    return found
 
 
 def _sign(self: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:

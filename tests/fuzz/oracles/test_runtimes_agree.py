@@ -9,6 +9,7 @@ import torch
 import yaml
 
 from exirkit.fuzz.campaigns.standard import policy_of
+from exirkit.fuzz.examination import file_runs
 from exirkit.fuzz.generation import Policy, generate, shipped_policies
 from exirkit.fuzz.official import missing_reason
 from exirkit.fuzz.oracles import ExirkitCompiler, Verdict, check
@@ -56,7 +57,7 @@ def test_another_rounding_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """torch multiplies by another reciprocal: some numbers of 1600 are rounded to the other side."""
     assert asked(ROUNDED).failures == ()
     eager = Runtime(OperatorRegistry(eager_quantization=True))
-    monkeypatch.setattr(Runtime, "get", staticmethod(lambda: eager))
+    monkeypatch.setattr(file_runs, "_runtime", lambda is_for_official: eager)
     (failure,) = asked(ROUNDED).failures
     assert failure.oracle == "runtimes-agree"
     assert "no call leaves its last bits open" in failure.message
