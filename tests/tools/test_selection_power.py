@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -33,7 +34,6 @@ def test_each_mutant_of_a_tree_is_switched_on_by_its_number(tmp_path: Path, monk
     found = []
     for active in (-1, 0):
         hook.active = active.__eq__
-        module: dict[str, Any] = {}
-        exec(compile((folder / "comparing.py").read_text(), "comparing.py", "exec"), module)
-        found.append([module["larger"](*pair) for pair in ((1, 2), (2, 2), (3, 2))])
+        larger = runpy.run_path(str(folder / "comparing.py"))["larger"]
+        found.append([larger(*pair) for pair in ((1, 2), (2, 2), (3, 2))])
     assert found == [[False, False, True], [False, True, True]]

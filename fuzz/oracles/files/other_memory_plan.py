@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from exirkit.fuzz.examination import LAYOUTS, Examination, Failure, difference, failure_of_error, replanned, run_file
+from exirkit.fuzz.examination.file_runs import FileResult
 from exirkit.fuzz.oracles.oracle import Oracle
 from exirkit.ir import ALIGNMENT, DiagnosticError
 
@@ -31,14 +32,20 @@ class OtherMemoryPlan(Oracle):
                     data, method, calls, buffers, is_sanitized=False, is_for_official=examination.is_for_official
                 )
                 for index, (one, other) in enumerate(zip(examination.results[method], others, strict=True)):
-                    found = difference(list(other.outputs), list(one.outputs))
-                    found = found or difference(list(other.state.values()), list(one.state.values()))
-                    if found is not None and not (found[0] == "last-bits" and _may_sum_otherwise(examination)):
+                    found = _difference(other, one, may_sum_otherwise=_may_sum_otherwise(examination))
+                    if found is not None:
                         message = f"{method}, run {index + 1}: with plan {layout}: {found[1]}"
                         yield Failure(self.name, f"layout {found[0]}", message, "planner", details={"layout": layout})
         except DiagnosticError as error:
             failed = failure_of_error(error, self.name, "planner")
             yield replace(failed, details={**failed.details, "layout": layout})
+
+
+def _difference(got: FileResult, wanted: FileResult, *, may_sum_otherwise: bool) -> tuple[str, str] | None:
+    """Return how the first value differs that may not, of the outputs and then of the state."""
+    pairs = zip([*got.outputs, *got.state.values()], [*wanted.outputs, *wanted.state.values()], strict=True)
+    found = (difference(one, other) for one, other in pairs)
+    return next((one for one in found if one is not None and not (may_sum_otherwise and one[0] == "last-bits")), None)
 
 
 def _may_sum_otherwise(examination: Examination) -> bool:

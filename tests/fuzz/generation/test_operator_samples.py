@@ -140,3 +140,16 @@ def test_what_reaches_lines_that_few_others_reach_comes_more_often() -> None:
     cost = {op: (3 + samples_of(op)[0].calls) ** 0.5 for op in weights}
     assert min(weights[op] * cost[op] for op in rare) > 8 * max(weights[op] * cost[op] for op in usual)
     assert all(read_sample(json.dumps(one.as_json())) == one for op in rare for one in samples_of(op))
+
+
+def test_zero_points_of_narrow_floats_are_undecided() -> None:
+    """Eager torch computes them in 16 bits, and kernels in 32."""
+    for dtype, is_undecided in ((torch.float32, False), (torch.float16, True), (torch.bfloat16, True)):
+        building = _building(1)
+        tensor = TensorSample(dtype, (2, 4), (), is_free=True)
+        results = ((torch.float64, (2, 1)), (torch.int64, (2, 1)))
+        op = "quantized_decomposed.choose_qparams_per_token_asymmetric.default"
+        method, _ = method_of(building, [Sample(op, (tensor, torch.int8), {}, results, is_plain=True)])
+        (call,) = method.steps
+        assert (call.results[1] in building.undecided) is is_undecided
+        assert call.results[0] not in building.undecided
