@@ -46,6 +46,7 @@ from .deferred_tensors import element_blocks as element_blocks
 from .deferred_tensors import end_bytes as end_bytes
 from .deferred_tensors import in_memory as in_memory
 from .deferred_tensors import is_large as is_large
+from .deferred_tensors import laid_out as laid_out
 from .deferred_tensors import memory_key as memory_key
 from .deferred_tensors import moves_elements as moves_elements
 from .deferred_tensors import sliced_dim as sliced_dim

@@ -54,7 +54,7 @@ _MOST_ELEMENTS = 64
 _SIZES = {20: 5, 10: 4, 5: 3, 15: 4, 25: 5, 8: 2}
 """PyTorch's sizes, and smaller ones that do as well for most operators."""
 _DTYPES = (torch.float32, torch.int64, torch.bool)
-_MOST_RECORDED, _MOST_CHANGED, _MOST_LARGER = 5, 10, 2
+_MOST_RECORDED, _MOST_CHANGED, _MOST_LARGER = 5, 16, 2
 """Calls of one operator that are kept, at most."""
 _LONG, _MOST_OF_LARGER = 17, 250
 """Elements along a dim of a larger call, at least, since sorts of fewer keep equal elements in order; and in all."""
@@ -92,7 +92,7 @@ _OF_REGULAR_MATRICES = ("aten.linalg_inv", "aten.linalg_cond")
 _MOST_RESULTS = 500
 _DRAWS = 12
 _EXAMINED = 6
-_NUMBERS: Sequence[float] = (0, -0.0, 1, 3, -1, 0.5)
+_NUMBERS: Sequence[float] = (0, -0.0, 1, 3, -1, 0.5, math.inf, -math.inf, math.nan)
 
 # Operators of our decompositions that none of PyTorch's samples calls, and sorts that keep equal elements in order.
 _FURTHER = """
@@ -339,31 +339,27 @@ def edge_calls(samples: Sequence[Sample]) -> int:
 
 def changed(sample: Sample) -> Iterator[tuple[str, Sample]]:
     """Yield calls that differ in one argument, and what kind of argument that is."""
-    yield from ((_kind("number", one.args[1]), one) for one in _with_numbers(sample))
+    yield from ((f"number {_of_number(one.args[1])}", one) for one in _with_numbers(sample))
     operator = operator_named(sample.op)
     assert operator is not None
     for place, parameter in enumerate(operator._schema.arguments):
         name = parameter.name
         given = sample.args[place] if place < len(sample.args) else sample.kwargs.get(name, parameter.default_value)
-        if name in _LEFT_OUT_ARGUMENTS or isinstance(given, TensorSample | list | tuple | str):
+        if name in _LEFT_OUT_ARGUMENTS or isinstance(given, str):
             continue
-        for option in _options(str(parameter.type), given, all(one.dtype == torch.int64 for one in sample.tensors)):
-            kind = _kind(name, option)
+        is_whole = all(one.dtype == torch.int64 for one in sample.tensors)
+        for what, option in _options(str(parameter.type), given, is_whole):
             if place < len(sample.args):
-                yield kind, replace(sample, args=(*sample.args[:place], option, *sample.args[place + 1 :]))
+                made = replace(sample, args=(*sample.args[:place], option, *sample.args[place + 1 :]))
             else:
-                yield kind, replace(sample, kwargs={**sample.kwargs, name: option})
+                made = replace(sample, kwargs={**sample.kwargs, name: option})
+            yield f"{name} {what}", made
     yield from (("empty", one) for one in _emptied(sample))
     yield from (("longer", one) for one in _lengthened(sample))
     for dtype, others in _OTHER_DTYPES.items():
         if any(one.dtype == dtype for one in sample.tensors):
             for other in others:
                 yield "dtype", sample.mapped(partial(_converted, dtype=dtype, other=other))
-
-
-def _kind(name: str, option: Any) -> str:
-    """Return what calls are alike: zeros of either sign, and the number that no double is, are kinds of their own."""
-    return f"{name} {option!r}" if option in (0, _GREAT_NUMBER) and type(option) is not bool else name
 
 
 def _with_numbers(sample: Sample) -> Iterator[Sample]:
@@ -377,13 +373,39 @@ def _converted(one: TensorSample, dtype: torch.dtype, other: torch.dtype) -> Ten
     return replace(one, dtype=other) if one.dtype == dtype else one
 
 
-def _options(kind: str, given: Any, is_whole: bool) -> list[Any]:
-    if kind in ("number", "float", "Optional[number]", "Optional[float]"):
+def _options(kind: str, given: Any, is_whole: bool) -> Iterator[tuple[str, Any]]:
+    """Yield other values of an argument, and in what they differ."""
+    if isinstance(given, list | tuple):
+        yield from _lists(tuple(given))
+    elif isinstance(given, TensorSample):
+        yield from [("none", None)] if kind == "Optional[Tensor]" else []
+    elif kind in ("number", "float", "Optional[number]", "Optional[float]"):
         numbers = (*_NUMBERS, _GREAT_NUMBER) if is_whole and "number" in kind else _NUMBERS
-        return [one for one in numbers if type(one) is not type(given) or str(one) != str(given)]
-    if kind in ("int", "SymInt", "Optional[int]") and isinstance(given, int):
-        return [-1, -2, 0, 1] if given >= 0 else [0, 1]
-    return [not given] if kind == "bool" else []
+        others = (one for one in numbers if type(one) is not type(given) or str(one) != str(given))
+        yield from ((_of_number(one), one) for one in others)
+    elif kind in ("int", "SymInt", "Optional[int]") and isinstance(given, int):
+        yield from ((_of_number(one), one) for one in ((-1, -2, 0, 1) if given >= 0 else (0, 1)))
+    elif kind == "bool":
+        yield "", not given
+
+
+def _of_number(number: float) -> str:
+    """Return what numbers are alike: zeros of either sign, what is not finite and what no double is stand alone."""
+    return repr(number) if number in (0, _GREAT_NUMBER) or not math.isfinite(number) else ""
+
+
+def _lists(given: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield lists with one number changed, with one less, or in another order, and in what they differ."""
+    if not all(type(one) in (int, bool) for one in given):
+        return
+    for place, one in enumerate(given):
+        others = (not one,) if isinstance(one, bool) else (one + 1, one - 1, one - len(given))
+        for step, other in enumerate(others):
+            yield f"{place} {step}", (*given[:place], other, *given[place + 1 :])
+    if len(given) > 1:
+        yield "without its last", given[:-1]
+        if len(set(given)) > 1:
+            yield "turned round", given[::-1]
 
 
 def _emptied(sample: Sample) -> Iterator[Sample]:
@@ -545,7 +567,9 @@ def with_rarity(lines: Sequence[str]) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--operators", nargs="*", default=[], help="names in `op_db`; all, if there are none")
+    parser.add_argument(
+        "--operators", nargs="*", default=[], help="names in `op_db`; all, if there are none. Calls of others stay"
+    )
     parser.add_argument("--file", type=Path, default=FILE)
     args = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -558,8 +582,12 @@ def main() -> int:
     lines: list[str] = []
     for name in track(sorted({*found, *changes}), "examined", console=Console(stderr=True)):
         lines += lines_of(name, _in_order(found.get(name, {}).values()), changes.get(name, ()))
-    args.file.write_text("\n".join(with_rarity(sorted(set(lines)))) + "\n", encoding="utf-8")
-    print(f"{len(lines)} calls of {len(found)} operators in {args.file}")
+    made = with_rarity(sorted(set(lines)))
+    if args.operators:
+        before = args.file.read_text(encoding="utf-8").splitlines() if args.file.exists() else []
+        made = sorted([*made, *(line for line in before if read_sample(line).op not in {*found, *changes})])
+    args.file.write_text("\n".join(made) + "\n", encoding="utf-8")
+    print(f"{len(lines)} calls of {len(found)} operators, {len(made)} calls in {args.file}")
     return 0
 
 

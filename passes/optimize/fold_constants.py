@@ -26,6 +26,7 @@ from exirkit.ir import (
     end_bytes,
     is_large,
     is_quantization,
+    laid_out,
     moves_elements,
     sliced_dim,
     underlying,
@@ -357,7 +358,7 @@ def with_stored_integers(program: ExportedProgram) -> ExportedProgram:
 def _replace(editor: GraphEditor, known: KnownValues, values: Mapping[Node, torch.Tensor]) -> None:
     for node, value in values.items():
         holders = known.holders.get(place_of(value))
-        if holders:
+        if holders and laid_out(value, node.meta["val"]) is value:
             # It is nothing but another name of what is stored.
             editor.replace(node, holders[0])
             continue

@@ -62,6 +62,14 @@ def test_weights_that_share_memory_are_not_lost() -> None:
     assert folded(exported(model, X)).folded == ("t",)
 
 
+def test_a_copy_in_another_layout_is_another_tensor() -> None:
+    made = Holder(lambda m, x: x + m.turned.clone(memory_format=torch.contiguous_format), turned=torch.randn(4, 4).t())
+    program = exported(made, X)
+    assert folded(program).folded == ("clone",)
+    (added,) = program.graph.find_nodes(op="call_function", target=torch.ops.aten.add.Tensor)
+    assert all(one.meta["val"].is_contiguous() for one in added.all_input_nodes)
+
+
 def test_tables_that_are_read_at_known_places_are_not_spread() -> None:
     places = torch.randint(8, (64, 64))
     model = Holder(lambda m, x: x + m.table(m.places).permute(2, 0, 1), places=places)
