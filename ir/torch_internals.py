@@ -154,6 +154,7 @@ __all__ = [
     "registered_operator_names",
     "shape_source",
     "side_effectful_functions",
+    "sizes_are_not_one",
     "statically_known_true",
     "use_lazy_graph_module",
     "without_machine_libraries",
@@ -202,6 +203,14 @@ def without_machine_libraries() -> Iterator[None]:
         yield
     finally:
         torch._C._set_mkldnn_enabled(before)
+
+
+@contextmanager
+def sizes_are_not_one() -> Iterator[None]:
+    """Have torch take it that a size is not 1 that may be, where only how a result lies in memory depends on that."""
+    config: Any = importlib.import_module("torch.fx.experimental._config")
+    with config.patch(backed_size_oblivious=True):
+        yield
 
 
 def registered_operator_names() -> list[str]:

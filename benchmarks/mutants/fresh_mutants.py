@@ -1,7 +1,7 @@
 """How many bugs of another list than the one that comes with exirkit are found, how soon, and which part is blamed.
 
     python -m benchmarks.mutants.fresh_mutants [--only ID] [--seconds N] [--first-seed N] [--workers N]
-        [--file FILE.json]
+        [--focus] [--file FILE.json]
 
 The bugs are those of `mutants_second_set.yaml`, or of `--list`: `mutants_third_set.yaml`, `mutants_fourth_set.yaml` and
 `mutants_fifth_set.yaml` beside it have fifty others each. All were written by someone who had read neither the
@@ -48,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seeds", type=int, default=100_000)
     parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--focus", action="store_true", help="programs that reach the function that a bug changes")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--file", type=Path, metavar="FILE.json")
     options = parser.parse_args(arguments)
@@ -55,7 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in options.only:
         named(name, listed)
     results = run_mutation_bench(
-        MutationBenchOptions(seconds=options.seconds, seeds=options.seeds, first_seed=options.first_seed),
+        MutationBenchOptions(
+            seconds=options.seconds, seeds=options.seeds, first_seed=options.first_seed, is_focused=options.focus
+        ),
         only=options.only,
         mutants=listed,
         file=options.file,

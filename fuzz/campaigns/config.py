@@ -57,6 +57,8 @@ class CampaignConfig(BaseModel):
         rules: Rule books, applied to the Edge program.
         libraries: Python modules to import before, which register what rules and pipelines name.
         oracles: Oracles to ask; all that apply if absent.
+        focus: Modules and functions of the compiler, `MODULE` or `MODULE:FUNCTION` below `exirkit`: programs are those
+            that reach them.
         policy: What generated programs are to be like: fields of `exirkit.fuzz.generation.Policy`.
         optimization_levels: Each program is compiled with one of them; which one, its seed says.
         choices: `drawn`: likewise one of the planners, inputs and outputs that are planned or not, results in place ...
@@ -80,6 +82,7 @@ class CampaignConfig(BaseModel):
     rules: tuple[Attachment, ...] = ()
     libraries: tuple[str, ...] = ()
     oracles: tuple[str, ...] | None = None
+    focus: tuple[str, ...] = ()
     policy: dict[str, Any] | None = None
     optimization_levels: tuple[int, ...] = Field(default=(1,), min_length=1)
     choices: Literal["drawn", "usual"] = "drawn"
@@ -123,7 +126,7 @@ class CampaignConfig(BaseModel):
         """
         free = {"first_seed", "seeds", "batch", "analyses", "growth_megabytes"}
         # Databases of versions that did not know these go on.
-        free |= {name for name in ("libraries", "against", "models") if not getattr(self, name)}
+        free |= {name for name in ("libraries", "focus", "against", "models") if not getattr(self, name)}
         text = json.dumps([engine, self.model_dump(mode="json", exclude=free)], sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 

@@ -16,6 +16,7 @@ from exirkit.fuzz.compilers import Compiler, ExirkitCompiler, compiler_of, drawn
 from exirkit.fuzz.examination import Failure, Verdict
 from exirkit.fuzz.generation import (
     FLOORS,
+    Focus,
     PatternSource,
     Policy,
     ProgramWithPattern,
@@ -46,7 +47,8 @@ class StandardBench:
     """Generates programs by the policy of a campaign, and asks the oracles that it names.
 
     Raises:
-        UsageError: EK830, EK831, EK870, EK874: there is no such oracle, compiler or policy, or it takes no rules.
+        UsageError: EK830, EK831, EK847, EK870, EK874: there is no such oracle, compiler, function of it or policy, or
+            it takes no rules.
         ModelError: All that is wrong with a book or a pipeline.
         OSError: A book or a pipeline cannot be read.
     """
@@ -69,6 +71,7 @@ class StandardBench:
         self._around = None if config.policy is None else self._policy
         # It has neither the patterns of rules under test nor what a policy asks for.
         self._has_corpus = self._around is None and not self._sources
+        self._focus = Focus(config.focus) if config.focus else None
 
     @staticmethod
     def quotas(config: CampaignConfig) -> Mapping[str, float]:
@@ -77,14 +80,16 @@ class StandardBench:
 
     def make(self, seed: int) -> Case[Program]:
         """Return the program of a seed; the patterns of rules under test are inserted."""
-        if self._has_corpus:
+        if self._focus is not None:
+            made = ProgramWithPattern(self._focus.program_of(seed))
+        elif self._has_corpus:
             made = ProgramWithPattern(program_of(seed))
         else:
             made = generate_with_pattern(seed, self._sources, self._around)
         program = made.program
         steps = sum(len(method.steps) for method in program.methods)
         features = frozenset(features_of(program)) | pattern_features(made)
-        if self._has_corpus and is_of_corpus(seed):
+        if self._focus is not None or (self._has_corpus and is_of_corpus(seed)):
             features |= {SEED_CORPUS}
         return Case(seed, program, program_text(program), steps, features)
 
@@ -123,7 +128,10 @@ class StandardBench:
     def _compiler(self, seed: int) -> Compiler:
         compiler = self._compilers[self._config.level_of(seed)]
         if self._config.choices == "drawn" and isinstance(compiler, ExirkitCompiler):
-            drawn = drawn_choices(compiler, seed_of_choices(seed) if self._has_corpus else seed)
+            if self._focus is not None:
+                drawn = drawn_choices(compiler, *self._focus.choices_of(seed))
+            else:
+                drawn = drawn_choices(compiler, seed_of_choices(seed) if self._has_corpus else seed)
             # This oracle has something to say of files for the official runtime only.
             return replace(drawn, kernels="official") if "runtimes-agree" in self._oracles else drawn
         return compiler

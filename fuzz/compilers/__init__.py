@@ -2,7 +2,7 @@
 
 from .attribute_passes import asked_attributes
 from .compilers import Compiler, ExirkitCompiler, FunctionCompiler, Lowering, compiler_of, every_choice
-from .drawn_choices import drawn_choices, simpler_choices
+from .drawn_choices import drawn_choices, simpler_choices, unusual_choices
 from .lowering_trace import LoweringTrace, Snapshot, name_of_pass
 from .named_parts import place_pipelines, rules_of_book, rules_of_pipeline
 from .official_compiler import OfficialCompiler, OfficialExportError, require_official
@@ -26,4 +26,5 @@ __all__ = [
     "rules_of_book",
     "rules_of_pipeline",
     "simpler_choices",
+    "unusual_choices",
 ]

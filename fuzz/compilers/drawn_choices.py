@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,8 @@ from .compilers import ExirkitCompiler
 
 _AS_GIVEN = 0.4
 """Share of the seeds with the choices that most users make, which is none."""
+
+_MOST_DRAWS = 60
 
 _POOLS = """\
 policy: 1
@@ -23,17 +25,21 @@ rules: [{kind: output, pool: second}, {kind: intermediate, nbytes: {at_most: 64}
 """
 
 
-def drawn_choices(compiler: ExirkitCompiler, seed: int) -> ExirkitCompiler:
+def drawn_choices(compiler: ExirkitCompiler, seed: int, unusual: Collection[str] = ()) -> ExirkitCompiler:
     """Return our chain with the choices of a seed instead of the usual ones.
 
     Args:
         compiler: Level, pipeline, rules and passes stay as they are.
         seed: Not negative.
+        unusual: Names of choices that shall not be the usual ones, as far as a few draws give that.
     """
-    draw = random.Random(f"choices {seed}")
-    if draw.random() < _AS_GIVEN:
-        return compiler
-    return replace(compiler, **_drawn(draw))
+    for turn in range(_MOST_DRAWS if unusual else 1):
+        draw = random.Random(f"choices {seed}:{turn}" if turn else f"choices {seed}")
+        drawn = {} if draw.random() < _AS_GIVEN else _drawn(draw)
+        made = replace(compiler, **drawn)
+        if all(name in drawn and drawn[name] != getattr(compiler, name) for name in unusual):
+            break
+    return made
 
 
 def _drawn(draw: random.Random) -> dict[str, Any]:
@@ -54,11 +60,17 @@ def _drawn(draw: random.Random) -> dict[str, Any]:
     }
 
 
+def unusual_choices(compiler: ExirkitCompiler) -> frozenset[str]:
+    """Return the names of the choices that are drawn and are not the usual ones."""
+    usual = ExirkitCompiler()
+    named = _drawn(random.Random(0))
+    return frozenset(name for name in named if getattr(compiler, name) != getattr(usual, name))
+
+
 def simpler_choices(compiler: ExirkitCompiler) -> Iterator[ExirkitCompiler]:
     """Yield our chain with fewer of the choices that can be drawn: with none of them first, then without each."""
     usual = ExirkitCompiler()
-    named = {name: getattr(usual, name) for name in _drawn(random.Random(0))}
-    others = {name: value for name, value in named.items() if getattr(compiler, name) != value}
+    others = {name: getattr(usual, name) for name in sorted(unusual_choices(compiler))}
     if len(others) > 1:
         yield replace(compiler, **others)
     for name, value in others.items():

@@ -2,6 +2,7 @@
 
 from .choices import Choices, DrawnChoices, SeededChoices
 from .features import Measurement, features_of, measure
+from .focus import CHOICE, Focus, reached_functions
 from .generating import generate, generate_from, generate_with_facts, require_programs
 from .method.values import Fact
 from .operators.catalogue import Operator, read_operators, shipped_operators
@@ -21,6 +22,7 @@ from .seed_corpus import is_of_corpus, program_of, seed_of_choices
 from .strategies import program_strategy, programs
 
 __all__ = [
+    "CHOICE",
     "CONTROL_FLOW",
     "FLOORS",
     "QUANTIZATION",
@@ -30,6 +32,7 @@ __all__ = [
     "Choices",
     "DrawnChoices",
     "Fact",
+    "Focus",
     "Measurement",
     "ModelPatterns",
     "Operator",
@@ -55,6 +58,7 @@ __all__ = [
     "program_strategy",
     "program_with_pattern",
     "programs",
+    "reached_functions",
     "read_operators",
     "require_programs",
     "seed_of_choices",

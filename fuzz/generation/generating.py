@@ -309,7 +309,9 @@ def _propose(scope: Scope, catalogue: tuple[Sequence[Operator], Sequence[float]]
 
 
 @lru_cache(maxsize=256)
-def _weights(policy_key: tuple[object, ...], favoured: int) -> tuple[tuple[Operator, ...], tuple[float, ...]]:
+def _weights(
+    policy_key: tuple[object, ...], favoured: int, focus: frozenset[str]
+) -> tuple[tuple[Operator, ...], tuple[float, ...]]:
     """Return operators and sums of weights: each of 64 choices prefers some families."""
     operators = _allowed(*policy_key)
     families = sorted({operator.family for operator in operators})
@@ -326,6 +328,10 @@ def _weights(policy_key: tuple[object, ...], favoured: int) -> tuple[tuple[Opera
         / max(counts[operator.family], 1) ** 0.5
         for operator in operators
     ]
+    if focused := [place for place, operator in enumerate(operators) if operator.name in focus]:
+        # As often as all others together.
+        total = sum(weights)
+        weights = [one + (place in focused) * total / len(focused) for place, one in enumerate(weights)]
     return operators, tuple(accumulate(weights))
 
 
@@ -372,7 +378,7 @@ def weighted_operators(plan: Plan) -> tuple[Sequence[Operator], Sequence[float]]
     Raises:
         UsageError: EK821: there is none.
     """
-    found = _weights(_key(plan.policy), plan.favoured)
+    found = _weights(_key(plan.policy), plan.favoured, plan.policy.focused_operators)
     if not found[0]:
         raise _wrong("it leaves no operator of the catalogue")
     return found

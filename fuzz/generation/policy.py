@@ -135,6 +135,12 @@ through views, or by branches and loops, and tensors of many bytes."""
 SAMPLES = "operator_samples"
 """What a program of samples asks for, instead of any features."""
 
+_OPERATOR = "op:"
+"""How operators of a focus begin."""
+
+_FOCUSED, _SAMPLED_FOCUS = 0.7, 0.5
+"""How many programs have a feature that they are to have much more often, and how many are samples of operators."""
+
 # Where nearly all programs are samples, the others cannot make up for them.
 _LEAST_REST = 0.5
 
@@ -164,6 +170,8 @@ class Policy:
             if the policy takes all operators and asks for nothing that samples do not have.
         swarms: Features are dropped at random: of sixteen seeds in a row, four do not have a feature, whichever it is,
             and the others have it oftener. What is rare alone meets more of the rest that way.
+        focus: What programs are to have much more often than others: features by name, and operators as `op:NAME`. It
+            is for finding what is wrong with a part of a compiler that other programs seldom reach.
     """
 
     least_calls: int = 1
@@ -192,6 +200,7 @@ class Policy:
     rule_patterns: float = 0.25
     operator_samples: float = 0.3
     swarms: bool = True
+    focus: frozenset[str] = frozenset()
     refused: InitVar[bool] = False
 
     def __post_init__(self, refused: bool) -> None:
@@ -212,6 +221,11 @@ class Policy:
     def allows(self, operator: str) -> bool:
         """Return whether calls of an operator may be made for their own sake."""
         return (not self.operators or operator in self.operators) and operator not in self.without
+
+    @property
+    def focused_operators(self) -> frozenset[str]:
+        """Names of operators that are called much more often than others."""
+        return frozenset(one.removeprefix(_OPERATOR) for one in self.focus if one.startswith(_OPERATOR))
 
     def share(self, feature: str) -> float:
         """Return the share of programs that shall have a feature: a little more than the floor."""
@@ -293,6 +307,9 @@ def draw_plan(choices: Choices, policy: Policy) -> Plan:
     requests: set[str] = set()
     # A program of samples has nothing else, so that the others need more of everything.
     sampled = policy.operator_samples if policy.takes_samples else 0.0
+    if policy.focus:
+        # Half of the programs for an operator are samples of it; features stand in others only.
+        sampled = _SAMPLED_FOCUS if sampled and policy.focused_operators else 0.0
     rest = max(1 - sampled, _LEAST_REST)
     is_sampled = sampled > 0 and choices.request(SAMPLES, sampled)
     for feature in sorted(FLOORS, key=_depth):
@@ -302,8 +319,9 @@ def draw_plan(choices: Choices, policy: Policy) -> Plan:
         for parent in parents:
             share /= max(policy.share(parent), share, 1e-9)
         # Every feature is asked for in every program, so that a seed always makes the same choices.
-        if _is_asked(choices, policy, feature, share) and all(parent in requests for parent in parents):
-            requests.add(feature)
+        is_asked = _is_asked(choices, policy, feature, share)
+        if is_asked and (feature in policy.focus or all(parent in requests for parent in parents)):
+            requests |= {feature, *(parents if feature in policy.focus else ())}
     acts: dict[str, float] = {}
     if policy.control_flow or policy.takes_all:
         rarity = 1.0 if policy.control_flow else _RARITY
@@ -326,6 +344,8 @@ def draw_plan(choices: Choices, policy: Policy) -> Plan:
 
 def _is_asked(choices: Choices, policy: Policy, feature: str, share: float) -> bool:
     """Return whether a program shall have a feature; what nearly all programs have, no swarm lacks."""
+    if feature in policy.focus:
+        return choices.request(feature, max(share, _FOCUSED))
     emphasis = choices.emphasis(feature) if policy.swarms else 1.0
     return choices.request(feature, share * emphasis if share * max(emphasis, 4 / 3) <= 1 else share)
 

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from exirkit.fuzz.campaigns import ProcessPool, watchdog
 from exirkit.fuzz.compilers import Compiler, ExirkitCompiler, drawn_choices
 from exirkit.fuzz.examination import Failure, Verdict
-from exirkit.fuzz.generation import program_of, seed_of_choices
+from exirkit.fuzz.generation import Focus, program_of, reached_functions, seed_of_choices
 from exirkit.fuzz.oracles import DEFAULT_ORACLES, check
 from exirkit.fuzz.programs import Program, parse_program
 from exirkit.fuzz.triage import localized
@@ -51,12 +51,36 @@ class MutationBenchOptions:
         seeds: Most programs for each bug.
         first_seed: Seed of the first program.
         oracles: Names of the oracles that are asked.
+        is_focused: Programs are those that reach the function that is changed, as for one who changes it.
     """
 
     seconds: float = 40.0
     seeds: int = 1000
     first_seed: int = 0
     oracles: tuple[str, ...] = DEFAULT_ORACLES
+    is_focused: bool = False
+
+
+class _Programs:
+    """Programs and choices of the chain by seed, for a bug."""
+
+    def __init__(self, mutant: Mutant, is_focused: bool) -> None:
+        name = f"{mutant.module}:{mutant.function}"
+        self._mutant = mutant
+        self._focus = Focus([name]) if is_focused and name in reached_functions() else None
+
+    def program(self, seed: int) -> Program:
+        """Return the program of a seed."""
+        return program_of(seed) if self._focus is None else self._focus.program_of(seed)
+
+    def compiler(self, seed: int) -> ExirkitCompiler:
+        """Return the chain with the choices that campaigns make, as far as the bug leaves them open."""
+        needed = _needed(self._mutant)
+        if not set(self._mutant.compiler) <= {"level"}:
+            return needed
+        if self._focus is not None:
+            return drawn_choices(needed, *self._focus.choices_of(seed))
+        return drawn_choices(needed, seed_of_choices(seed))
 
 
 def run_mutant(mutant: Mutant, options: MutationBenchOptions) -> MutantResult:
@@ -65,6 +89,7 @@ def run_mutant(mutant: Mutant, options: MutationBenchOptions) -> MutantResult:
     found: dict[str, Any] = {"id": mutant.id, "part": mutant.part}
     with applied(mutant):
         witness = check(parse_program(mutant.program), compiler=_needed(mutant), oracles=options.oracles)
+    programs = _Programs(mutant, options.is_focused)
     found["witness_killed_by"] = witness.failures[0].oracle if witness.failures else None
     started, compared = time.process_time(), 0
     last = options.first_seed + options.seeds
@@ -72,9 +97,9 @@ def run_mutant(mutant: Mutant, options: MutationBenchOptions) -> MutantResult:
         if time.process_time() - started > options.seconds:
             break
         # Made without the bug: the generator takes patterns from books of the compiler.
-        made = [(seed, program_of(seed)) for seed in range(first, min(first + _BATCH, last))]
-        for seed, program, verdict, is_reached in _checked(mutant, made, options, started + options.seconds):
-            compiler = _compiler(mutant, seed)
+        made = [(seed, programs.program(seed)) for seed in range(first, min(first + _BATCH, last))]
+        for seed, program, verdict, is_reached in _checked(mutant, made, programs, options, started + options.seconds):
+            compiler = programs.compiler(seed)
             found |= {"programs": seed - options.first_seed + 1, "seconds": time.process_time() - started}
             found["is_reached"] = found.get("is_reached", False) or is_reached
             failure = _failure_of(verdict)
@@ -88,7 +113,11 @@ def run_mutant(mutant: Mutant, options: MutationBenchOptions) -> MutantResult:
 
 
 def _checked(
-    mutant: Mutant, made: Sequence[tuple[int, Program]], options: MutationBenchOptions, end: float
+    mutant: Mutant,
+    made: Sequence[tuple[int, Program]],
+    programs: _Programs,
+    options: MutationBenchOptions,
+    end: float,
 ) -> Iterator[tuple[int, Program, Verdict, bool]]:
     """Yield seed, program, verdict and whether the bug was reached, until time is up.
 
@@ -102,7 +131,7 @@ def _checked(
             while left and time.process_time() <= end:
                 seed, program = left.pop(0)
                 before = reach.count
-                verdict = check(program, compiler=_compiler(mutant, seed), oracles=options.oracles, seed=seed)
+                verdict = check(program, compiler=programs.compiler(seed), oracles=options.oracles, seed=seed)
                 fine.append((seed, program, verdict, reach.count > before))
                 if _failure_of(verdict) is not None:
                     break
@@ -124,12 +153,6 @@ def _failure_of(verdict: Verdict) -> Failure | None:
 def _needed(mutant: Mutant) -> ExirkitCompiler:
     """Return the chain with the choices without which a bug cannot show."""
     return ExirkitCompiler(**mutant.compiler)  # type: ignore[arg-type]
-
-
-def _compiler(mutant: Mutant, seed: int) -> ExirkitCompiler:
-    """Return the chain with the choices that campaigns make, as far as a bug leaves them open."""
-    is_open = set(mutant.compiler) <= {"level"}
-    return drawn_choices(_needed(mutant), seed_of_choices(seed)) if is_open else _needed(mutant)
 
 
 def run_mutation_bench(

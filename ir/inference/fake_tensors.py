@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache, partial
 from typing import Any
 
@@ -26,11 +26,13 @@ from exirkit.ir.torch_internals import (
     TORCH_LOGGERS,
     FakeTensor,
     FakeTensorMode,
+    HigherOrderOperator,
     OpOverload,
     disable_fake_tensor_cache,
     enable_python_dispatcher,
     make_fake_tensor,
     pytree,
+    sizes_are_not_one,
 )
 
 _RESHAPES = (torch.ops.aten.reshape.default, torch.ops.aten.reshape_as.default)
@@ -63,6 +65,20 @@ def infer_value(mode: FakeTensorMode, target: Any, args: Sequence[Any], kwargs: 
     values: Any = map_aggregate((tuple(args), dict(kwargs)), take)
     if target is torch.ops.aten.copy_.default and _is_plain_copy(values[0]):
         return values[0][0]
+    try:
+        return _called(mode, target, values)
+    except Exception:
+        dense = _row_by_row(target, values)
+        if dense is None:
+            raise
+        # What torch asks of strides no result depends on, nor on whether a size that is not to be 1 may be.
+        with suppress(Exception), sizes_are_not_one():
+            return _called(mode, target, dense)
+        raise
+
+
+def _called(mode: FakeTensorMode, target: Any, values: Any) -> Any:
+    """Return what an operator makes of fake tensors."""
     env = mode.shape_env
     view = view_of_copy(underlying(target))
     with nullcontext() if env is None else env.error_on_new_guards(), mode, torch.no_grad():
@@ -77,6 +93,21 @@ def infer_value(mode: FakeTensorMode, target: Any, args: Sequence[Any], kwargs: 
             # Composite operators such as `constant_pad_nd` need numbers, except for their decompositions in Python.
             with enable_python_dispatcher():
                 return target(*values[0], **values[1])
+
+
+def _row_by_row(target: Any, values: Any) -> Any:
+    """Return arguments with tensors that lie row by row; None for a call for which it may matter how they lie.
+
+    torch compares strides of what branches and loops give with each other, and decides how results of elementwise
+    operators lie by comparisons that are guards on sizes, also where a stride is the greater one of 1 and a size that
+    is never 0.
+    """
+    op = underlying(target)
+    if isinstance(op, OpOverload):
+        is_free = not (op.is_view or op._schema.is_mutable or _all_static(values))
+    else:
+        is_free = isinstance(op, HigherOrderOperator)
+    return pytree.tree_map_only(FakeTensor, _row_major, values) if is_free else None
 
 
 def _is_plain_copy(args: Sequence[Any]) -> bool:

@@ -287,6 +287,24 @@ class TestDynamicSizes:
         assert node(editor.program, "permute").meta["val"].shape == (4, rows)
         assert described(node(editor.program, "exp").meta["val"].stride()) == described((rows, 1))
 
+    def test_branches_whose_results_lie_otherwise_are_inferred(self) -> None:
+        """torch compares strides of what branches give, which a change of an operand changes in one of them."""
+
+        class Chosen(torch.nn.Module):
+            def forward(self, p: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+                return torch.cond(p, lambda x: x.neg(), lambda x: torch.ones(3, 3), (x,))
+
+        editor = GraphEditor(torch.export.export(Chosen(), (torch.tensor(True), torch.ones(3, 3))))
+        (call,) = calls(editor.program, torch.ops.higher_order.cond)
+        turned = editor.call(ATEN.permute.default, (call.args[3][0], [1, 0]), before=call)  # type: ignore[index]
+        assert not turned.meta["val"].is_contiguous()
+        with editor.transaction("pass"):
+            editor.rewire(call, (*call.args[:3], (turned,)))
+        assert [(one.dtype, tuple(one.shape)) for one in call.meta["val"]] == [(torch.float32, (3, 3))]
+        with pytest.raises(ModelError), editor.transaction("pass"):
+            row = editor.call(ATEN.select.int, (turned, 0, 0), before=call)
+            editor.rewire(call, (*call.args[:3], (row,)))
+
     def test_a_call_that_would_fix_a_size_is_rejected(self) -> None:
         """Adding a tensor of 4 rows would make the number of rows 4 in every copy of the program."""
         editor = GraphEditor(sample("sizes"))

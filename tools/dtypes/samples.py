@@ -73,7 +73,7 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "grid_sampler_2d.default": (_IMAGE, zeros(1, 2, 2, 2), 0, 0, False),
     "hardtanh.default": (t(2, 3), 0, 1),
     "index.Tensor": (t(2, 3), [zeros(2)]),
-    "index_put.default": (t(2, 3), [zeros(2)], t(2, 3)),
+    "index_put.default": (t(2, 3), [zeros(2)], t(3)),
     "index_select.default": (t(2, 3), 0, zeros(2)),
     "linear.default": (t(2, 3), t(4, 3), t(4)),
     "max_pool2d_with_indices.default": (_IMAGE, [2, 2]),

@@ -3,12 +3,14 @@
     python -m tools.seed_corpus collect POOL.jsonl --first 100000 --count 5000
     python -m tools.seed_corpus trim SMALL.jsonl POOL.jsonl ... --part 0/2
     python -m tools.seed_corpus choose SMALL.jsonl ... --seconds 30
+    python -m tools.seed_corpus reach POOL.jsonl ... --corpus SMALL.jsonl
 
 `collect` checks programs as campaigns do, and records of each that passes what it reaches: the outcomes of the
 compiler's conditions, the rules and passes that changed it, and its operators with the kinds of their arguments. `trim`
 takes, time and again, the program that adds the most for the time that it takes, and leaves out of it what does not
 matter for that. Both go on where they were stopped. `choose` puts the smaller programs in order, those first that add
-the most for their time, and writes `fuzz/generation/seed_corpus.txt`.
+the most for their time, and writes `fuzz/generation/seed_corpus.txt`. `reach` finds what operators and features the
+programs have that reach a function, and writes `fuzz/generation/reach.json`, by which campaigns with a focus go.
 """
 
 from __future__ import annotations
@@ -18,9 +20,7 @@ import json
 import math
 import time
 import warnings
-import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +28,7 @@ import typer
 from rich.progress import track
 
 from . import probes
+from .entries import Entry, number_of
 
 if TYPE_CHECKING:
     from exirkit.fuzz.campaigns.standard import StandardBench
@@ -36,41 +37,12 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, help=__doc__)
 _WARM_UP = range(10**6, 10**6 + 20)
 _TRIALS = 24
-_SECONDS_A_CHARACTER = 1e-4
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A program and what it reaches.
-
-    Attributes:
-        seed: That it was generated from, and its choices of the chain.
-        program: As text.
-        seconds: CPU seconds of its check.
-        verdict: As campaigns have it.
-        reached: A number for each condition and outcome, and so on.
-    """
-
-    seed: int
-    program: str
-    seconds: float
-    verdict: str
-    reached: frozenset[int]
-
-    @property
-    def cost(self) -> float:
-        """What it costs campaigns in seconds, and those who install exirkit in characters."""
-        return self.seconds + _SECONDS_A_CHARACTER * len(self.program)
-
-    def line(self) -> str:
-        """Return the entry as a line of JSON."""
-        return json.dumps(vars(self) | {"reached": sorted(self.reached)}) + "\n"
 
 
 @app.command()
-def collect(file: Path, first: int = 100_000, count: int = 1000) -> None:
-    """Check the programs of some seeds, and record what each reaches."""
-    bench = _bench()
+def collect(file: Path, first: int = 100_000, count: int = 1000, level: int = 1) -> None:
+    """Check the programs of some seeds at a level of optimization, and record what each reaches."""
+    bench = _bench(level)
     done = {entry.seed for entry in _entries([file])}
     left = [seed for seed in range(first, first + count) if seed not in done]
     with file.open("a", encoding="utf-8") as records:
@@ -132,7 +104,19 @@ def choose(files: list[Path], seconds: float = 30.0, target: Annotated[Path | No
     print(f"{len(kept)} of {len(entries)} programs reach {len(covered)} of {len(everything)}")
 
 
-def _bench() -> StandardBench:
+@app.command()
+def reach(pools: list[Path], corpus: Annotated[list[Path] | None, typer.Option()] = None) -> None:
+    """Write what the programs have that reach a function, by function."""
+    from exirkit.fuzz.generation.focus import FILE
+
+    from .reaching import reach_text
+
+    whole = [one for one in _entries(pools) if one.verdict == "passed"]
+    FILE.write_text(reach_text(whole, list(_entries(corpus or []))), encoding="utf-8")
+    print(f"{len(whole)} programs; {FILE.stat().st_size:,} bytes in {FILE}")
+
+
+def _bench(level: int = 1) -> StandardBench:
     probes.install()
     import torch
 
@@ -141,7 +125,7 @@ def _bench() -> StandardBench:
 
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    bench = StandardBench(CampaignConfig())
+    bench = StandardBench(CampaignConfig(optimization_levels=(level,)))
     # What is made once in a process must not count for the first program.
     for seed in _WARM_UP:
         bench.check(bench.make(seed))
@@ -161,7 +145,7 @@ def _checked(bench: StandardBench, seed: int, program: Program) -> Entry:
     seconds = time.process_time() - start
     calls = _calls_of(program) if checked.verdict == "passed" else ()
     reached = {*probes.take(), *checked.features, *calls}
-    numbers = frozenset(zlib.crc32(one.encode()) for one in reached)
+    numbers = frozenset(map(number_of, reached))
     return Entry(seed, case.text, round(seconds, 4), checked.verdict, numbers)
 
 

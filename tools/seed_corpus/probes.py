@@ -1,4 +1,4 @@
-"""Records the outcomes of all conditions of modules that are imported after `install`.
+"""Records the outcomes of all conditions of modules that are imported after `install`, and calls of their functions.
 
 Of each condition it is recorded that it held and that it did not; of each comparison of numbers by size also that both
 were equal, which a bound that is off by one changes. Parts of `and` and `or` are conditions of their own.
@@ -9,9 +9,10 @@ from __future__ import annotations
 import ast
 import operator
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -28,6 +29,7 @@ _OPERATORS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.GtE: operator.ge,
 }
 _FUNCTIONS = tuple(_OPERATORS.values())
+_OUTCOMES = ("held", "failed", "equal")
 _PLACES: list[str] = []
 _seen: set[int] = set()
 
@@ -47,9 +49,43 @@ def install(packages: Sequence[str] = COMPILER) -> None:
 
 def take() -> list[str]:
     """Return what was recorded since the last call: file, line, column and outcome of each condition."""
-    found = sorted(f"{_PLACES[number // 3]} {('held', 'failed', 'equal')[number % 3]}" for number in _seen)
+    found = sorted(f"{_PLACES[number // 3]} {_OUTCOMES[number % 3]}" for number in _seen)
     _seen.clear()
     return found
+
+
+def outcomes_of(path: Path, module: str) -> dict[str, list[str]]:
+    """Return what may be recorded of each function of a module, by its qualified name.
+
+    Args:
+        path: Of the module.
+        module: Its name, without that of the package.
+    """
+    tree = ast.parse(path.read_bytes(), str(path))
+    first = len(_PLACES)
+    # The tree is changed: what encloses what is read before.
+    functions = dict(_functions(tree, ""))
+    _Probes(module).visit(tree)
+    found: dict[str, list[str]] = {}
+    for place in _PLACES[first:]:
+        line = int(place.split(":")[1])
+        around = [name for name, lines in functions.items() if line in lines]
+        if around:
+            # The innermost one comes last.
+            found.setdefault(around[-1], []).extend(f"{place} {outcome}" for outcome in _OUTCOMES)
+    del _PLACES[first:]
+    return found
+
+
+def _functions(node: ast.AST, prefix: str) -> Iterator[tuple[str, range]]:
+    """Yield the functions of a module and of its classes, with their lines; what stands in a function is part of it."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield f"{prefix}{child.name}", range(child.lineno, (child.end_lineno or child.lineno) + 1)
+        elif isinstance(child, ast.ClassDef):
+            yield from _functions(child, f"{prefix}{child.name}.")
+        else:
+            yield from _functions(child, prefix)
 
 
 def _condition(number: int, value: Any) -> Any:
@@ -100,7 +136,7 @@ class _Probes(ast.NodeTransformer):
     def __init__(self, module: str) -> None:
         self._module = module
 
-    def _number(self, node: ast.expr) -> ast.Constant:
+    def _number(self, node: ast.expr | ast.FunctionDef) -> ast.Constant:
         _PLACES.append(f"{self._module}:{node.lineno}:{node.col_offset}")
         return ast.Constant(3 * (len(_PLACES) - 1))
 
@@ -131,6 +167,16 @@ class _Probes(ast.NodeTransformer):
         which = list(_OPERATORS).index(type(node.ops[0]))
         given = [number, ast.Constant(which), node.left, node.comparators[0]]
         return ast.copy_location(ast.Call(ast.Name(_COMPARISON, ast.Load()), given, []), node)
+
+    def _with_entry(self, node: Any) -> Any:
+        """Record that a function is called, behind its docstring."""
+        self.generic_visit(node)
+        call = ast.Call(ast.Name(_CONDITION, ast.Load()), [self._number(node), ast.Constant(True)], [])
+        place = int(ast.get_docstring(node, clean=False) is not None)
+        node.body.insert(place, ast.copy_location(ast.Expr(call), node.body[0]))
+        return node
+
+    visit_FunctionDef = visit_AsyncFunctionDef = _with_entry  # noqa: N815
 
     def _with_test(self, node: Any) -> Any:
         self.generic_visit(node)

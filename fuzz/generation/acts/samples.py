@@ -23,6 +23,7 @@ from .loose import loose_calls
 _CALLS = (14, 22)
 _RUNS = 5
 _TURNS = 2**20
+_FOCUSED = 3.0
 _SPECIAL = (math.nan, math.inf, -math.inf, -0.0, 0.0)
 
 Numbers = tuple[float | int | bool, ...]
@@ -76,6 +77,10 @@ def sampled_method(building: Building) -> tuple[Method, tuple[Run, ...]]:
     choices = building.choices
     allows = building.plan.policy.allows
     weights = {name: weight for name, weight in sampled_operators().items() if allows(name)}
+    if focused := building.plan.policy.focused_operators & weights.keys():
+        # More often than all others together.
+        extra = _FOCUSED * sum(weights.values()) / len(focused)
+        weights |= {name: weights[name] + extra for name in sorted(focused)}
     names, sums = list(weights), list(accumulate(weights.values()))
     places = (choices.turn(_TURNS) / _TURNS * sums[-1] for _ in range(choices.integer(*_CALLS)))
     chosen = [names[bisect_right(sums, place)] for place in places]
