@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .campaigns import TestedPart as TestedPart
     from .campaigns import WorkerDiedError as WorkerDiedError
     from .campaigns import attached_path as attached_path
+    from .campaigns import changed_since as changed_since
     from .campaigns import dask_executor as dask_executor
     from .campaigns import find_campaign as find_campaign
     from .campaigns import html_page as html_page
@@ -133,8 +134,8 @@ if TYPE_CHECKING:
 _EXPORTS = {
     "campaigns": "Analysis Attachment Bucket Campaign CampaignConfig CampaignSummary Case Checked FeatureCount Found "
     "PairCoverage ProcessPool Progress Regression Regressions Shown Store TestedPart WorkerDiedError attached_path "
-    "dask_executor find_campaign html_page idle_passes load_bench load_object load_parts load_quotas load_reasons "
-    "pair_coverage parse_seeds pattern_features policy_of regressions show summarise left_out thin_pairs untested "
+    "changed_since dask_executor find_campaign html_page idle_passes load_bench load_object load_parts load_quotas "
+    "load_reasons pair_coverage parse_seeds pattern_features policy_of regressions show summarise left_out thin_pairs untested "
     "why_idle",
     "campaigns.user_tests": "fuzz_programs",
     "comparison": "ComparedFile LoweringChoices LoweringSteps MeasuredReport MethodComparison MethodGap MethodJudge "

@@ -2,6 +2,7 @@
 
 from .bench import Bench, Case, Checked, load_bench, load_object, load_parts, load_quotas, load_reasons
 from .campaign import Campaign, Progress, run_here
+from .changed_code import changed_since, functions_of
 from .config import Attachment, CampaignConfig, parse_seeds
 from .default_passes import default_passes, idle_passes
 from .engine import engine_text
@@ -47,10 +48,12 @@ __all__ = [
     "WorkerDiedError",
     "analyse_failure",
     "attached_path",
+    "changed_since",
     "dask_executor",
     "default_passes",
     "engine_text",
     "find_campaign",
+    "functions_of",
     "html_page",
     "idle_passes",
     "left_out",

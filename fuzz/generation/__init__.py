@@ -2,7 +2,7 @@
 
 from .choices import Choices, DrawnChoices, SeededChoices
 from .features import Measurement, features_of, measure
-from .focus import CHOICE, Focus, reached_functions
+from .focus import CHOICE, Focus, focusable
 from .generating import generate, generate_from, generate_with_facts, require_programs
 from .method.values import Fact
 from .operators.catalogue import Operator, read_operators, shipped_operators
@@ -45,6 +45,7 @@ __all__ = [
     "SeededChoices",
     "Way",
     "features_of",
+    "focusable",
     "from_rule",
     "generate",
     "generate_from",
@@ -58,7 +59,6 @@ __all__ = [
     "program_strategy",
     "program_with_pattern",
     "programs",
-    "reached_functions",
     "read_operators",
     "require_programs",
     "seed_of_choices",

@@ -1,6 +1,6 @@
 """Programs that reach a part of the compiler: which do is known by function, from what thousands have reached.
 
-A function that one program in a hundred calls is called by nearly all that have some operator or feature. The file
+A function that one program in a hundred calls is called by most that have some operator or feature. The file
 `reach.json` says which, and which programs of the seed corpus have outcomes of its conditions that few others have:
 `python -m tools.seed_corpus reach` has written it.
 """
@@ -19,7 +19,8 @@ from exirkit.ir import Diagnostic, UsageError, choices_hint
 
 from .choices import SeededChoices
 from .generating import generate
-from .policy import Policy
+from .patterns.shipped_rules import shipped_rules
+from .policy import RULE, Policy
 from .seed_corpus import corpus
 
 FILE = Path(__file__).with_name("reach.json")
@@ -48,10 +49,10 @@ class Focus:
     What is not known to need anything is reached by most programs: for it these are the usual ones.
 
     Args:
-        names: Modules and functions, `MODULE` or `MODULE:FUNCTION`, below `exirkit`.
+        names: Modules and functions, `MODULE` or `MODULE:FUNCTION` below `exirkit`, and shipped rules, `rule:ID`.
 
     Raises:
-        UsageError: EK847, there is no such function.
+        UsageError: EK847, there is no such function or rule.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -92,28 +93,28 @@ class Focus:
         return [self.features[place] for place in drawn[: choices.integer(1, 2)]]
 
 
-def reached_functions() -> Collection[str]:
-    """Return all functions that generated programs are known to reach, as `MODULE:FUNCTION`."""
-    return _table().keys()
+def focusable() -> Collection[str]:
+    """Return all functions that generated programs are known to reach, and the rules whose patterns they have."""
+    return {*_table(), *(f"{RULE}{one.id}" for one in shipped_rules())}
 
 
 def _reach_of(name: str) -> list[Reach]:
-    module, _, function = name.partition(":")
     table = _table()
-    if function:
-        found = [table[name]] if name in table else []
-    else:
-        found = [one for key, one in table.items() if key.partition(":")[0] == module]
-    if not found:
-        raise UsageError(
-            Diagnostic(
-                code="EK847",
-                message=f"no program is known to call {name!r}",
-                expected="a module or a function of the compiler, such as passes.optimize.fold_constants:is_small",
-                hint=choices_hint(name, list(table)),
-            )
+    if name in table:
+        return [table[name]]
+    if found := [one for key, one in table.items() if key.startswith(f"{name}:")]:
+        return found
+    rules = [f"{RULE}{one.id}" for one in shipped_rules()] if name.startswith(RULE) else []
+    if name in rules:
+        return [Reach((name,), ())]
+    raise UsageError(
+        Diagnostic(
+            code="EK847",
+            message=f"no generated program is known to reach {name!r}",
+            expected="a module, function or rule: passes.optimize.fold_constants:is_small or rule:algebra.add-zero",
+            hint=choices_hint(name, rules or table),
         )
-    return found
+    )
 
 
 def _in_turn(lists: Sequence[Sequence[Any]]) -> list[Any]:

@@ -135,8 +135,8 @@ through views, or by branches and loops, and tensors of many bytes."""
 SAMPLES = "operator_samples"
 """What a program of samples asks for, instead of any features."""
 
-_OPERATOR = "op:"
-"""How operators of a focus begin."""
+_OPERATOR, RULE = "op:", "rule:"
+"""How operators and rules of a focus begin."""
 
 _FOCUSED, _SAMPLED_FOCUS = 0.7, 0.5
 """How many programs have a feature that they are to have much more often, and how many are samples of operators."""
@@ -170,8 +170,9 @@ class Policy:
             if the policy takes all operators and asks for nothing that samples do not have.
         swarms: Features are dropped at random: of sixteen seeds in a row, four do not have a feature, whichever it is,
             and the others have it oftener. What is rare alone meets more of the rest that way.
-        focus: What programs are to have much more often than others: features by name, and operators as `op:NAME`. It
-            is for finding what is wrong with a part of a compiler that other programs seldom reach.
+        focus: What programs are to have much more often than others: features by name, operators as `op:NAME`, and
+            patterns of shipped rules as `rule:ID`. It is for finding what is wrong with a part of a compiler that other
+            programs seldom reach.
     """
 
     least_calls: int = 1
@@ -225,7 +226,15 @@ class Policy:
     @property
     def focused_operators(self) -> frozenset[str]:
         """Names of operators that are called much more often than others."""
-        return frozenset(one.removeprefix(_OPERATOR) for one in self.focus if one.startswith(_OPERATOR))
+        return self._focused(_OPERATOR)
+
+    @property
+    def focused_rules(self) -> frozenset[str]:
+        """Ids of shipped rules whose patterns are inserted much more often than those of others."""
+        return self._focused(RULE)
+
+    def _focused(self, kind: str) -> frozenset[str]:
+        return frozenset(one.removeprefix(kind) for one in self.focus if one.startswith(kind))
 
     def share(self, feature: str) -> float:
         """Return the share of programs that shall have a feature: a little more than the floor."""
@@ -329,7 +338,8 @@ def draw_plan(choices: Choices, policy: Policy) -> Plan:
     # How calls are written, and in which order they stand, does not depend on the operators.
     acts |= {name: MISTAKEN[name] for name in ("dims_from_end", "interleaved")}
     if policy.takes_all:
-        acts |= {"rule_pattern": policy.rule_patterns, **REPLACED, **MISTAKEN}
+        patterns = max(policy.rule_patterns, _FOCUSED) if policy.focused_rules else policy.rule_patterns
+        acts |= {"rule_pattern": patterns, **REPLACED, **MISTAKEN}
     requests |= {act for act, share in acts.items() if _is_asked(choices, policy, act, share / rest)}
     if policy.quantization:
         schemes = {f"quantized_{name}" for name, share in QUANTIZATION.items() if choices.request(name, share)}

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from exirkit.fuzz.campaigns import ProcessPool, watchdog
 from exirkit.fuzz.compilers import Compiler, ExirkitCompiler, drawn_choices
 from exirkit.fuzz.examination import Failure, Verdict
-from exirkit.fuzz.generation import Focus, program_of, reached_functions, seed_of_choices
+from exirkit.fuzz.generation import Focus, focusable, program_of, seed_of_choices
 from exirkit.fuzz.oracles import DEFAULT_ORACLES, check
 from exirkit.fuzz.programs import Program, parse_program
 from exirkit.fuzz.triage import localized
@@ -67,7 +67,7 @@ class _Programs:
     def __init__(self, mutant: Mutant, is_focused: bool) -> None:
         name = f"{mutant.module}:{mutant.function}"
         self._mutant = mutant
-        self._focus = Focus([name]) if is_focused and name in reached_functions() else None
+        self._focus = Focus([name]) if is_focused and name in focusable() else None
 
     def program(self, seed: int) -> Program:
         """Return the program of a seed."""

@@ -301,8 +301,8 @@ class TestDynamicSizes:
         with editor.transaction("pass"):
             editor.rewire(call, (*call.args[:3], (turned,)))
         assert [(one.dtype, tuple(one.shape)) for one in call.meta["val"]] == [(torch.float32, (3, 3))]
+        row = editor.call(ATEN.select.int, (turned, 0, 0), before=call)
         with pytest.raises(ModelError), editor.transaction("pass"):
-            row = editor.call(ATEN.select.int, (turned, 0, 0), before=call)
             editor.rewire(call, (*call.args[:3], (row,)))
 
     def test_a_call_that_would_fix_a_size_is_rejected(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import operator
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
@@ -61,10 +61,12 @@ def outcomes_of(path: Path, module: str) -> dict[str, list[str]]:
         path: Of the module.
         module: Its name, without that of the package.
     """
+    # Not before `install`: it would import what is to be recorded.
+    from exirkit.fuzz.campaigns import functions_of
+
     tree = ast.parse(path.read_bytes(), str(path))
     first = len(_PLACES)
-    # The tree is changed: what encloses what is read before.
-    functions = dict(_functions(tree, ""))
+    functions = dict(functions_of(tree))
     _Probes(module).visit(tree)
     found: dict[str, list[str]] = {}
     for place in _PLACES[first:]:
@@ -75,17 +77,6 @@ def outcomes_of(path: Path, module: str) -> dict[str, list[str]]:
             found.setdefault(around[-1], []).extend(f"{place} {outcome}" for outcome in _OUTCOMES)
     del _PLACES[first:]
     return found
-
-
-def _functions(node: ast.AST, prefix: str) -> Iterator[tuple[str, range]]:
-    """Yield the functions of a module and of its classes, with their lines; what stands in a function is part of it."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield f"{prefix}{child.name}", range(child.lineno, (child.end_lineno or child.lineno) + 1)
-        elif isinstance(child, ast.ClassDef):
-            yield from _functions(child, f"{prefix}{child.name}.")
-        else:
-            yield from _functions(child, prefix)
 
 
 def _condition(number: int, value: Any) -> Any:

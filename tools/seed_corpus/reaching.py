@@ -72,7 +72,7 @@ def _functions() -> dict[int, Function]:
     return found
 
 
-def _features(entry: Entry) -> set[str]:
+def _features(entry: Entry) -> frozenset[str]:
     """Return what can be asked of a program that has what a program has."""
     program = parse_program(entry.program)
     asked = draw_plan(SeededChoices(entry.seed), Policy()).requests

@@ -22,12 +22,17 @@ _LATE = 0.5
 _WAYS: tuple[Way, ...] = ("match", "match", "match", "match", "near", "near", "special", "dtype")
 """The pattern, as the rule asks for it most times; and what the rule must leave alone, or says less of."""
 _MOST_TRIED = 4
+# How many patterns are those that programs shall have much more often.
+_FOCUSED = 0.8
 
 
 def insert_shipped_rule(scope: Scope) -> None:
     """Add the pattern of one of the rules of the usual optimization, or nearly, where programs can have it."""
-    rules = _shipped_rules()
+    rules = shipped_rules()
     place = scope.choices.turn(len(rules))
+    focused = [each for each, rule in enumerate(rules) if rule.id in scope.building.plan.policy.focused_rules]
+    if focused and scope.choices.chance(_FOCUSED):
+        place = scope.choices.pick(focused)
     way = scope.choices.pick(_WAYS)
     if way == "match":
         _insert_whole(scope, rules[place])
@@ -63,11 +68,12 @@ def _insert_whole(scope: Scope, rule: CompiledRule) -> None:
 
 @cache
 def _source(place: int) -> RulePatterns:
-    return RulePatterns(_shipped_rules()[place])
+    return RulePatterns(shipped_rules()[place])
 
 
 @cache
-def _shipped_rules() -> tuple[CompiledRule, ...]:
+def shipped_rules() -> tuple[CompiledRule, ...]:
+    """Return the rules whose patterns generated programs have."""
     return tuple(rule for name in _BOOKS for rule in load_book(name).require_valid().rules)
 
 

@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tools.seed_corpus.__main__ import Entry, chosen
+from tools.seed_corpus.__main__ import chosen
 from tools.seed_corpus.cuts import CUTS
+from tools.seed_corpus.entries import Entry
 
 from exirkit.fuzz.campaigns import Campaign, CampaignConfig, Store, summarise
 from exirkit.fuzz.campaigns.standard import StandardBench

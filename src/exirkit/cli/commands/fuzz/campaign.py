@@ -134,6 +134,16 @@ def fuzz(
             show_default=False,
         ),
     ] = None,
+    focus: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE[:FUNCTION]|rule:ID", help="Programs that reach this part of the compiler; repeatable."
+        ),
+    ] = None,
+    changed: Annotated[
+        str | None,
+        typer.Option(metavar="REVISION", help="Focus on what differs from this git revision.", show_default=False),
+    ] = None,
     batch: Annotated[
         int | None, typer.Option(min=1, help="Seeds per unit of work; default: as many as take a second.")
     ] = None,
@@ -168,9 +178,13 @@ def fuzz(
         raise usage_error("--dask and --workers exclude each other")
     with Steps() as steps:
         steps("loading torch")
-        from exirkit.fuzz import Attachment, load_bench, parse_seeds
+        from exirkit.fuzz import Attachment, changed_since, load_bench, parse_seeds
 
     _check_against(against, model, target, bench)
+    if (focus or changed) and (against or policy or rules or pipeline or target != "exirkit"):
+        raise usage_error(
+            "--focus and --changed are for our own chain, without --against, --policy, --rules or --pipeline"
+        )
     wanted = seeds or (_DEFAULT_SEEDS if minutes is None else None)
     first, count = parse_seeds(wanted) if wanted is not None else (0, None)
     levels = (0, 1, 2) if choices == "drawn" and target == "exirkit" and not against else (1,)
@@ -180,6 +194,7 @@ def fuzz(
         rules=tuple(Attachment.of(file) for file in expand_books(rules)),
         libraries=tuple(libraries or ()),
         oracles=tuple(chosen.split(",")) if (chosen := oracles or rungs) is not None else None,
+        focus=(*(focus or ()), *(changed_since(changed) if changed is not None else ())),
         policy=_read_policy(policy),
         optimization_levels=tuple(dict.fromkeys(optimize or levels)),
         choices=choices,

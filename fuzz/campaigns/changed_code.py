@@ -1,0 +1,97 @@
+"""Which functions and rules differ from a revision, for campaigns whose programs are to reach them."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import exirkit
+from exirkit.fuzz.generation import focusable
+from exirkit.ir import Diagnostic, UsageError
+
+_FILE = re.compile(r"\+\+\+ b/(.*)")
+_LINES = re.compile(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@")
+_RULE = re.compile(r"- id: (\S+)")
+
+
+def changed_since(revision: str) -> tuple[str, ...]:
+    """Return what differs from a revision and can be asked of a campaign: `MODULE:FUNCTION` and `rule:ID`.
+
+    Args:
+        revision: Of the git repository that exirkit is run from.
+
+    Raises:
+        UsageError: EK848, there is no such repository or revision, or nothing that programs reach has changed.
+    """
+    root = Path(exirkit.__file__).parent
+    command = ["git", "-C", str(root), "diff", "--unified=0", "--no-color", "--no-ext-diff", revision, "--"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    if run.returncode:
+        raise _nothing(f"git does not know what differs from {revision!r}", run.stderr.strip())
+    top = subprocess.run([*command[:3], "rev-parse", "--show-toplevel"], capture_output=True, text=True, check=True)
+    # Folders of the package may be links to others of the repository.
+    packages = {one.resolve(): one.name for one in root.iterdir() if one.is_dir()}
+    found = dict.fromkeys(_changed(run.stdout, Path(top.stdout.strip()).resolve(), packages))
+    known = focusable()
+    if chosen := tuple(one for one in found if one in known):
+        return chosen
+    raise _nothing(f"no function or rule that generated programs reach differs from {revision!r}", "")
+
+
+def _changed(diff: str, top: Path, packages: dict[Path, str]) -> Iterator[str]:
+    path, lines = None, list[range]()
+    for line in (*diff.splitlines(), "+++ b/"):
+        if name := _FILE.fullmatch(line):
+            if path is not None:
+                yield from _names(path, lines, packages)
+            path, lines = top / name[1], []
+        elif place := _LINES.match(line):
+            first, count = int(place[1]), int(place[2] or 1)
+            # What was taken out stood between two lines.
+            lines.append(range(first, first + max(count, 1)))
+
+
+def _names(path: Path, lines: list[range], packages: dict[Path, str]) -> Iterator[str]:
+    package = next((one for one in packages if path.is_relative_to(one)), None)
+    if package is None or not path.is_file():
+        return
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".py":
+        parts = path.relative_to(package).with_suffix("").parts
+        module = ".".join((packages[package], *parts)).removesuffix(".__init__")
+        found = [(f"{module}:{name}", place) for name, place in functions_of(ast.parse(text))]
+    elif path.suffix == ".yaml":
+        written = text.splitlines()
+        starts = [(match[1], at) for at, line in enumerate(written, 1) if (match := _RULE.match(line))]
+        ends = [at for _, at in starts[1:]] + [len(written) + 1]
+        found = [(f"rule:{name}", range(at, end)) for (name, at), end in zip(starts, ends, strict=True)]
+    else:
+        return
+    for name, place in found:
+        if any(one.start < place.stop and place.start < one.stop for one in lines):
+            yield name
+
+
+def functions_of(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, range]]:
+    """Yield the functions of a module and its classes, with their lines; what stands in a function is part of it."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield f"{prefix}{child.name}", range(child.lineno, (child.end_lineno or child.lineno) + 1)
+        elif isinstance(child, ast.ClassDef):
+            yield from functions_of(child, f"{prefix}{child.name}.")
+        else:
+            yield from functions_of(child, prefix)
+
+
+def _nothing(message: str, note: str) -> UsageError:
+    return UsageError(
+        Diagnostic(
+            code="EK848",
+            message=message,
+            notes=(note,) if note else (),
+            expected="a revision of the repository that exirkit is run from, such as main or HEAD~1",
+        )
+    )
