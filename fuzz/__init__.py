@@ -135,8 +135,8 @@ _EXPORTS = {
     "campaigns": "Analysis Attachment Bucket Campaign CampaignConfig CampaignSummary Case Checked FeatureCount Found "
     "PairCoverage ProcessPool Progress Regression Regressions Shown Store TestedPart WorkerDiedError attached_path "
     "changed_since dask_executor find_campaign html_page idle_passes load_bench load_object load_parts load_quotas "
-    "load_reasons pair_coverage parse_seeds pattern_features policy_of regressions show summarise left_out thin_pairs untested "
-    "why_idle",
+    "load_reasons pair_coverage parse_seeds pattern_features policy_of regressions show summarise left_out "
+    "thin_pairs untested why_idle",
     "campaigns.user_tests": "fuzz_programs",
     "comparison": "ComparedFile LoweringChoices LoweringSteps MeasuredReport MethodComparison MethodGap MethodJudge "
     "NodePlace NotTracedError Official RuntimeDifference Tolerances Traced TracedRuntime ValueGap WrongStep "

@@ -89,9 +89,9 @@ def test_outcomes_of_conditions_are_recorded(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _SCRIPT, str(ROOT)]
     lines = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.splitlines()
     assert lines == [
-        "('within', [0]); 3:24 held; 3:43 held; 4:47 failed; 4:47 held",
-        "('outside', []); 3:24 equal; 3:24 failed",
-        "('outside', []); 3:24 failed; 4:47 held",
+        "('within', [0]); 2:0 held; 3:24 held; 3:43 held; 4:47 failed; 4:47 held",
+        "('outside', []); 2:0 held; 3:24 equal; 3:24 failed",
+        "('outside', []); 2:0 held; 3:24 failed; 4:47 held",
     ]
 
 

@@ -1,0 +1,151 @@
+"""Campaigns with a focus: programs that reach a part of the compiler, and what says which do."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from tools.seed_corpus import reaching
+from tools.seed_corpus.entries import Entry, number_of
+
+from exirkit.fuzz.campaigns import CampaignConfig, changed_code
+from exirkit.fuzz.campaigns.standard import StandardBench
+from exirkit.fuzz.compilers import ExirkitCompiler, drawn_choices, unusual_choices
+from exirkit.fuzz.generation import Focus, Policy, features_of, focus, focusable, generate, program_of
+from exirkit.fuzz.mutants import Mutant, shipped_mutants
+from exirkit.fuzz.mutants.bench import _Programs
+from exirkit.fuzz.programs import check_program, program_text
+from exirkit.ir import UsageError
+
+RARE = "aten.cummax.default"
+
+
+def share(feature: str, policy: Policy) -> float:
+    return sum(feature in features_of(generate(seed, policy)) for seed in range(40)) / 40
+
+
+@pytest.mark.parametrize("feature", [f"op:{RARE}", "op:aten.pixel_shuffle.default", "delayed_buffers", "scan"])
+def test_programs_have_what_they_are_to_have(feature: str) -> None:
+    usual, focused = share(feature, Policy()), share(feature, Policy(focus=frozenset({feature})))
+    assert focused > max(0.3, 3 * usual)
+
+
+def test_patterns_of_a_rule_are_inserted() -> None:
+    rules = {one for one in focusable() if one.startswith("rule:")}
+    assert len(rules) > 50
+    usual = share("op:aten.sigmoid.default", Policy())
+    focused = Policy(focus=frozenset({"rule:simplify.relu-of-sigmoid-drop"}))
+    assert focused.focused_rules <= {one.removeprefix("rule:") for one in rules}
+    assert share("op:aten.sigmoid.default", focused) > usual + 0.15
+
+
+def test_what_reaches_functions_is_known() -> None:
+    """The table is made from time to time: names may have changed since, but most have not."""
+    table = json.loads(focus.FILE.read_text(encoding="utf-8"))
+    known = [f"{module}:{name}" for module, entries in table["functions"].items() for name in entries]
+    now = {f"{module}:{name}" for module, name in reaching._functions().values()}
+    assert len(known) > 2000
+    assert len(now.intersection(known)) > 0.9 * len(known)
+
+
+def test_a_focus_takes_programs_of_the_corpus_and_generated_ones_in_turn() -> None:
+    made = Focus(["runtime_ref.kernels.arithmetic"])
+    texts = [program_text(made.program_of(seed)) for seed in range(6)]
+    assert len(set(texts)) == 6
+    assert texts == [program_text(Focus(["runtime_ref.kernels.arithmetic"]).program_of(seed)) for seed in range(6)]
+    for seed in range(40):
+        check_program(made.program_of(seed))
+
+
+def test_a_bench_has_the_programs_of_its_focus() -> None:
+    names = ("passes.legalize.special_values",)
+    bench = StandardBench(CampaignConfig(focus=names))
+    assert bench.make(1).text == program_text(Focus(names).program_of(1))
+    assert bench.check(bench.make(1)).verdict == "passed"
+    assert CampaignConfig().identity("") != CampaignConfig(focus=names).identity("")
+
+
+def test_names_that_nothing_reaches_are_an_error() -> None:
+    with pytest.raises(UsageError, match=r"EK847(?s:.*)did you mean.*fold_constants:is_small"):
+        Focus(["passes.optimize.fold_constants:is_smal"])
+    with pytest.raises(UsageError, match="EK847"):
+        Focus(["rule:none-of-that-name"])
+
+
+def test_choices_that_shall_not_be_the_usual_ones() -> None:
+    assert sum("schedule" in unusual_choices(drawn_choices(ExirkitCompiler(), seed)) for seed in range(20)) < 10
+    for seed in range(20):
+        drawn = drawn_choices(ExirkitCompiler(level=2), seed, {"schedule", "planner"})
+        assert unusual_choices(drawn) >= {"schedule", "planner"}
+        assert drawn.level == 2
+        assert drawn == drawn_choices(ExirkitCompiler(level=2), seed, {"planner", "schedule"})
+
+
+def test_programs_for_a_mutant_reach_what_it_changes() -> None:
+    mutant: Mutant = shipped_mutants()[0]
+    known = next(name for name in focusable() if name.startswith("passes.") and Focus([name]).features)
+    module, _, function = known.partition(":")
+    changed = mutant.model_copy(update={"module": module, "function": function})
+    focused, usual = _Programs(changed, is_focused=True), _Programs(changed, is_focused=False)
+    assert program_text(usual.program(1)) == program_text(program_of(1))
+    assert program_text(focused.program(1)) == program_text(Focus([known]).program_of(1)) != program_text(program_of(1))
+    never = mutant.model_copy(update={"function": "no_program_reaches_it"})
+    assert program_text(_Programs(never, is_focused=True).program(1)) == program_text(program_of(1))
+
+
+def test_the_likeliest_features_of_a_function_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes = {number_of("rare"): ("passes.one", "Rare.edit"), number_of("usual"): ("passes.one", "usual")}
+    monkeypatch.setattr(reaching, "_functions", lambda: outcomes)
+
+    programs = {seed: generate(seed) for seed in range(60)}
+    counts = Counter(feature for one in programs.values() for feature in features_of(one) if feature.startswith("op:"))
+    rare = next(feature for feature, count in sorted(counts.items()) if 4 <= count <= 8)
+
+    def entry(seed: int) -> Entry:
+        reached = {"usual", *(["rare"] if rare in features_of(programs[seed]) else [])}
+        return Entry(seed, program_text(programs[seed]), 1.0, "passed", frozenset(map(number_of, reached)))
+
+    pool = [entry(seed) for seed in programs]
+    has = [one.seed for one in pool if number_of("rare") in one.reached]
+    written = json.loads(reaching.reach_text(pool, pool))
+    features, seeds = written["functions"]["passes.one"]["Rare.edit"]
+    # Another feature may come with it always.
+    best = written["features"][features[0]]
+    assert best == rare or [one.seed for one in pool if best in reaching._features(one)] == has
+    assert seeds == has[:8]
+    assert written["functions"]["passes.one"]["usual"] == [[], []]
+
+
+def test_what_differs_from_a_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def git(*arguments: str) -> None:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+        subprocess.run(["git", "-C", str(tmp_path), *identity, *arguments], check=True, capture_output=True)
+
+    (tmp_path / "src/exirkit").mkdir(parents=True)
+    (tmp_path / "passes").mkdir()
+    (tmp_path / "src/exirkit/passes").symlink_to("../../passes")
+    code = tmp_path / "passes/one.py"
+    code.write_text(
+        "class A:\n    def f(self):\n        return 1\n\n    def g(self):\n        return 2\n\n\ndef h():\n    pass\n"
+    )
+    book = tmp_path / "passes/book.yaml"
+    book.write_text("rules:\n- id: first\n  doc: a\n- id: second\n  doc: b\n")
+    (tmp_path / "other.py").write_text("def f(): pass\n")
+    git("init", "-q")
+    git("add", "-A")
+    git("commit", "-qm", "all")
+    monkeypatch.setattr(changed_code, "exirkit", SimpleNamespace(__file__=str(tmp_path / "src/exirkit/__init__.py")))
+    known = {"passes.one:A.f", "passes.one:A.g", "passes.one:h", "rule:first", "rule:second"}
+    monkeypatch.setattr(changed_code, "focusable", lambda: known)
+    with pytest.raises(UsageError, match=r"EK848\]: no function"):
+        changed_code.changed_since("HEAD")
+    code.write_text(code.read_text().replace("return 2", "return 3").replace("\ndef h():\n    pass\n", ""))
+    book.write_text(book.read_text().replace("doc: b", "doc: c"))
+    (tmp_path / "other.py").write_text("def f(): return 1\n")
+    assert changed_code.changed_since("HEAD") == ("rule:second", "passes.one:A.g")
+    with pytest.raises(UsageError, match=r"EK848\]: git does not know"):
+        changed_code.changed_since("no-such-revision")
