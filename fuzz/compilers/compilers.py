@@ -94,6 +94,12 @@ class ExirkitCompiler:
         memory_policy: Text of a memory policy; what it says about the planner goes before `planner`.
         remove_view_copy: Let reshaping copies share the memory of their source.
         skip_dim_order: Keep memory formats.
+        run_reinplace_pass: As in `ExecutorchBackendConfig`; so are the following ones.
+        do_quant_fusion_and_const_prop: Compute with quantized values as integers.
+        optimize_for: `speed` or `size`.
+        search: How many rewrites may be tried in each method at level 2.
+        emit_stacktrace: Store the source lines of instructions.
+        constant_tensor_alignment: Alignment of constants, in bytes.
         pipeline: A pipeline, or its file, instead of the shipped one between its dialects; one from Edge to Edge
             runs in between. Or a list of several.
         rules: Rule books (names or files) to apply to Edge programs, or compiled rules.
@@ -118,6 +124,12 @@ class ExirkitCompiler:
     memory_policy: str | None = None
     remove_view_copy: bool = True
     skip_dim_order: bool = False
+    run_reinplace_pass: bool = False
+    do_quant_fusion_and_const_prop: bool = False
+    optimize_for: Literal["speed", "size"] = "speed"
+    search: int = 0
+    emit_stacktrace: bool = False
+    constant_tensor_alignment: int | None = None
     pipeline: str | Pipeline | Sequence[str | Pipeline] | None = None
     rules: Sequence[str] | Sequence[CompiledRule] = ()
     passes: Sequence[Any] = ()
@@ -183,6 +195,12 @@ class ExirkitCompiler:
         return ExecutorchBackendConfig(
             memory_planning_pass=planner,
             remove_view_copy=self.remove_view_copy,
+            run_reinplace_pass=self.run_reinplace_pass,
+            do_quant_fusion_and_const_prop=self.do_quant_fusion_and_const_prop,
+            optimize_for=self.optimize_for,
+            search=self.search,
+            emit_stacktrace=self.emit_stacktrace,
+            constant_tensor_alignment=self.constant_tensor_alignment,
             optimization_level=self.level,
             emit_mutable_buffer_names=has_names,
             target=_OFFICIAL() if self.kernels == "official" else _OFFICIAL().without_registry(),

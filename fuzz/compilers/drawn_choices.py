@@ -57,6 +57,12 @@ def _drawn(draw: random.Random) -> dict[str, Any]:
         "skip_dim_order": draw.random() < 0.1,
         "kernels": "official" if draw.random() < 0.5 else "any",
         "variation": draw.randrange(1 << 16) if draw.random() < 0.4 else None,
+        "run_reinplace_pass": draw.random() < 0.2,
+        "do_quant_fusion_and_const_prop": draw.random() < 0.2,
+        "optimize_for": "size" if draw.random() < 0.2 else "speed",
+        "search": draw.choice((5, 20)) if draw.random() < 0.2 else 0,
+        "emit_stacktrace": draw.random() < 0.1,
+        "constant_tensor_alignment": draw.choice((None, None, None, 32, 64)),
     }
 
 
