@@ -1,0 +1,85 @@
+"""How fast programs at -O2 can be at most with the kernels that the official runtime has, against eager PyTorch.
+
+Usage: python -m benchmarks.kernel_bound [MODEL ...] [--rounds N]
+
+Matrix products and convolutions are computed by few kernels, which no rewrite makes faster. The bound is the speed that
+a program would have, as a share of eager's, if all its other instructions took no time at all: where it is below a
+goal, only another kernel, or a delegate, can reach the goal. Times are the shortest of several on one thread: those of
+whole runs taken in turn with eager PyTorch, in a process of their own; those of instructions from a trace.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch.utils import _pytree as pytree
+
+import exirkit
+from benchmarks.models import MODELS, build
+from exirkit.devtools import Inspector, TimeScale, profile_of
+from exirkit.fuzz import TracedRuntime, trace_runs
+
+PRODUCTS = ("linear", "addmm", "mm", "bmm", "baddbmm", "convolution")
+"""Kernels that are matrix products or convolutions, without their overloads."""
+WARM_UP = 2
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", help="models to run; all when absent")
+    parser.add_argument("--rounds", type=int, default=20, help="runs of each program")
+    options = parser.parse_args()
+    if unknown := sorted(set(options.models) - set(MODELS)):
+        parser.error(f"no models: {', '.join(unknown)}")
+    warnings.filterwarnings("ignore")
+    logging.disable(logging.WARNING)
+    torch.set_num_threads(1)
+    table = Table(
+        "model", "eager, ms", "-O2, ms", "products, ms", "speed", "at most", title="speed as a share of eager's"
+    )
+    console = Console(width=120)
+    for name in options.models or MODELS:
+        benchmark = build(name)
+        made = exirkit.to_edge(benchmark.export()).to_executorch(exirkit.ExecutorchBackendConfig(optimization_level=2))
+        eager, ours = whole_runs(name, bytes(made.buffer), options.rounds)
+        products = product_seconds(bytes(made.buffer), pytree.tree_leaves(benchmark.inputs), options.rounds)
+        shares = f"{eager / ours:.2f}", f"{eager / products:.2f}" if products else "any"
+        table.add_row(name, *(f"{1e3 * one:.3f}" for one in (eager, ours, products)), *shares)
+        console.print(f"{name}: {shares[0]}, at most {shares[1]}")
+    console.print(table)
+    return 0
+
+
+def whole_runs(model: str, file: bytes, rounds: int) -> tuple[float, float]:
+    """Return the shortest seconds of eager PyTorch and of a program."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "program.pte")
+        path.write_bytes(file)
+        command = [sys.executable, "-m", "benchmarks.latency_worker", model, str(rounds), str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    eager, ours = json.loads(done.stdout.splitlines()[-1])["seconds"]
+    return eager, ours
+
+
+def product_seconds(file: bytes, inputs: list[torch.Tensor], rounds: int) -> float:
+    """Return the seconds of all matrix products and convolutions of a program, each at its fastest."""
+    traced = trace_runs(file, "forward", inputs, runtime=TracedRuntime.OFFICIAL, runs=rounds + WARM_UP)
+    inspector = Inspector(etdump_data=traced.etdump, target_time_scale=TimeScale.NS)
+    profile = profile_of(inspector, "forward", warmup=WARM_UP)
+    # The shortest of each, even if they are of different runs: a bound from below.
+    chosen = (one for one in profile.instructions if one.kernel.split(".")[0].removeprefix("aten::") in PRODUCTS)
+    return sum(min(one.totals) for one in chosen) / 1e9
+
+
+if __name__ == "__main__":
+    sys.exit(main())
