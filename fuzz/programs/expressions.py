@@ -10,7 +10,7 @@ from exirkit.ir import Diagnostic, Location, ModelError
 
 from .language import CONTENTS, FLOATS, LAYOUTS, TORCH_OBJECTS, is_operator_name
 from .model import Argument, Contents, Ref, Size, TensorType
-from .sizes import LONGEST, size_text
+from .sizes import LONGEST, is_function_of_sizes, size_text, symbols_of
 from .tensor_types import parse_type
 
 DEEPEST = 8
@@ -53,7 +53,7 @@ class ExpressionReader:
             return tuple(self.argument(one, depth + 1) for one in node.elts)
         if isinstance(node, ast.Name):
             return self._named(node)
-        if isinstance(node, ast.BinOp):
+        if isinstance(node, ast.BinOp) or is_function_of_sizes(node):
             return Size(self._size(node))
         if isinstance(node, ast.Attribute):
             return self._torch_object(node)
@@ -66,7 +66,7 @@ class ExpressionReader:
             return FLOATS[node.id]
         return Size(node.id) if node.id in self.symbols else Ref(node.id)
 
-    def _size(self, node: ast.BinOp) -> str:
+    def _size(self, node: ast.expr) -> str:
         end = node.end_col_offset or 0
         if node.end_lineno != node.lineno or end - node.col_offset > LONGEST:
             raise self.error("EK807", node, f"a size is on one line and has at most {LONGEST} characters")
@@ -74,7 +74,7 @@ class ExpressionReader:
             text = size_text(ast.unparse(node))
         except ValueError as error:
             raise self.error("EK804", node, str(error)) from None
-        unknown = sorted({one.id for one in ast.walk(node) if isinstance(one, ast.Name)} - self.symbols)
+        unknown = sorted({*symbols_of(text)} - self.symbols)
         if unknown:
             raise self.error("EK803", node, f"there is no symbol {unknown[0]}")
         return text

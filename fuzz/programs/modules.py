@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -14,6 +15,8 @@ from .language import HIGHER_ORDER
 from .model import Argument, Body, Call, Dim, Method, Program, Ref, Size
 from .sizes import size_text, size_value, symbols_of
 from .text import argument_text
+
+_EXTREMUM = re.compile(r"\b(max|min)\(")
 
 
 def module_source(program: Program) -> str:
@@ -168,6 +171,9 @@ class _Lines:
             return f"[{', '.join(map(self._text, argument))}]"
         if isinstance(argument, float):
             return _number(argument)
+        if isinstance(argument, Size):
+            # Python's own functions would ask which is greater, and take the answer for all sizes.
+            return _EXTREMUM.sub(r"torch.sym_\1(", size_text(argument.text))
         return argument_text(argument)
 
 
@@ -180,9 +186,12 @@ def _returns_list(call: Call) -> bool:
     return schema is not None and (len(schema.returns) > 1 or str(schema.returns[0].type).startswith("List["))
 
 
+_NOT_LINEAR = ("//", "%", "**", "max(", "min(")
+
+
 def linear_in(dim: Dim, symbol: str) -> tuple[int, int] | None:
     """Return factor and summand if a size is `factor * symbol + summand`, else None."""
-    if isinstance(dim, int) or symbols_of(dim) != (symbol,) or "//" in size_text(dim):
+    if isinstance(dim, int) or symbols_of(dim) != (symbol,) or any(sign in size_text(dim) for sign in _NOT_LINEAR):
         return None
     values = [int(size_value(dim, {symbol: one})) for one in range(4)]
     factor, summand = values[1] - values[0], values[0]

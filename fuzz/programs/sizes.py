@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+import torch
+
 from .model import Dim
 
 LONGEST = 200
@@ -21,8 +23,22 @@ OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "-": operator.sub,
     "*": operator.mul,
     "//": operator.floordiv,
+    "%": operator.mod,
+    "**": operator.pow,
+    "max": torch.sym_max,
+    "min": torch.sym_min,
 }
-_SIGNS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//"}
+_SIGNS: dict[type[ast.operator], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+    ast.Pow: "**",
+}
+_FUNCTIONS = ("max", "min")
+_MOST_POWER = 3
+_KINDS = "+, -, *, //, %, **, max and min"
 
 
 @lru_cache(maxsize=4096)
@@ -30,7 +46,8 @@ def size_tree(dim: Dim) -> SizeTree:
     """Return the structure of a size.
 
     Raises:
-        ValueError: It is not an expression of names and whole numbers with `+`, `-`, `*` and `//` by a number.
+        ValueError: It is not an expression of names and whole numbers with `+`, `-`, `*`, `//` and `%` by a positive
+            number, `**` by a small one, and `max` and `min` of two.
     """
     if isinstance(dim, int):
         return dim
@@ -49,10 +66,22 @@ def _tree(node: ast.expr) -> SizeTree:
         return node.value
     if isinstance(node, ast.BinOp) and type(node.op) in _SIGNS:
         left, right = _tree(node.left), _tree(node.right)
-        if isinstance(node.op, ast.FloorDiv) and not (isinstance(right, int) and right > 0):
+        if isinstance(node.op, ast.FloorDiv | ast.Mod) and not (isinstance(right, int) and right > 0):
             raise ValueError("a size is divided by positive numbers only")
+        if isinstance(node.op, ast.Pow) and not (isinstance(right, int) and 0 < right <= _MOST_POWER):
+            raise ValueError(f"a power of a size is one of 1 to {_MOST_POWER}")
         return (_SIGNS[type(node.op)], left, right)
-    raise ValueError(f"a size is made of symbols, whole numbers, +, -, * and //, not of `{ast.unparse(node)}`")
+    if isinstance(node, ast.Call) and is_function_of_sizes(node):
+        assert isinstance(node.func, ast.Name)
+        if len(node.args) != 2 or node.keywords:
+            raise ValueError(f"{node.func.id} is of two sizes")
+        return (node.func.id, _tree(node.args[0]), _tree(node.args[1]))
+    raise ValueError(f"a size is made of symbols, whole numbers, {_KINDS}, not of `{ast.unparse(node)}`")
+
+
+def is_function_of_sizes(node: ast.expr) -> bool:
+    """Return whether an expression is the greater or the lesser of sizes."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS
 
 
 @lru_cache(maxsize=4096)

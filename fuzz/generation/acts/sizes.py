@@ -24,7 +24,7 @@ def stepped_size(scope: Scope) -> None:
     symbol = scope.choices.pick(symbols)
     text, greatest = scope.choices.pick(_STEPPED)(symbol)
     size = Size(text)
-    if "//" not in text and scope.choices.chance(0.5):
+    if not any(sign in text for sign in ("//", "%", "(")) and scope.choices.chance(0.5):
         # torch's decomposition of expansions asks of other sizes whether they are one, and takes the answer for all.
         one = scope.new_input(torch.float32, (1,), scope.building.contents(torch.float32))
         made = _hidden(scope, scope.call("aten.expand.default", (one, [size]), one.fact._replace(sizes=(greatest,))))
@@ -59,7 +59,27 @@ def _falling_by_steps(symbol: Affine) -> tuple[str, int]:
     return f"{symbol.high} - {symbol} + {symbol} // 2 + 2", symbol.high - symbol.low + symbol.low // 2 + 2
 
 
-_STEPPED: tuple[Callable[[Affine], tuple[str, int]], ...] = (_falling, _half, _falling_by_steps, _other_half)
+def _at_least(symbol: Affine) -> tuple[str, int]:
+    between = (symbol.low + symbol.high) // 2
+    return f"max({symbol}, {between}) + 1", max(symbol.high, between) + 1
+
+
+def _at_most(symbol: Affine) -> tuple[str, int]:
+    between = (symbol.low + symbol.high) // 2
+    return f"min({symbol}, {between}) + 2", between + 2
+
+
+def _even(symbol: Affine) -> tuple[str, int]:
+    return f"{symbol} - {symbol} % 2 + 1", symbol.high - symbol.high % 2 + 1
+
+
+def _square(symbol: Affine) -> tuple[str, int]:
+    return f"{symbol} ** 2 + 1", symbol.high**2 + 1
+
+
+_STEPPED: tuple[Callable[[Affine], tuple[str, int]], ...] = (
+    _falling, _half, _falling_by_steps, _other_half, _at_least, _at_most, _even, _square,
+)  # fmt: skip
 
 
 def empty_views(scope: Scope) -> None:
