@@ -3,7 +3,8 @@
     python -m tools.seed_corpus collect POOL.jsonl --first 100000 --count 5000
     python -m tools.seed_corpus trim SMALL.jsonl POOL.jsonl ... --part 0/2
     python -m tools.seed_corpus choose SMALL.jsonl ... --seconds 30
-    python -m tools.seed_corpus reach POOL.jsonl ... --corpus SMALL.jsonl
+    python -m tools.seed_corpus collect CORPUS.jsonl --shipped
+    python -m tools.seed_corpus reach POOL.jsonl ... --corpus CORPUS.jsonl
 
 `collect` checks programs as campaigns do, and records of each that passes what it reaches: the outcomes of the
 compiler's conditions, the rules and passes that changed it, and its operators with the kinds of their arguments. `trim`
@@ -40,14 +41,25 @@ _TRIALS = 24
 
 
 @app.command()
-def collect(file: Path, first: int = 100_000, count: int = 1000, level: int = 1) -> None:
+def collect(
+    file: Path,
+    first: int = 100_000,
+    count: int = 1000,
+    level: int = 1,
+    shipped: Annotated[bool, typer.Option(help="Those of the seed corpus instead.")] = False,
+) -> None:
     """Check the programs of some seeds at a level of optimization, and record what each reaches."""
     bench = _bench(level)
+    from exirkit.fuzz.generation.seed_corpus import corpus
+    from exirkit.fuzz.programs import parse_program
+
     done = {entry.seed for entry in _entries([file])}
-    left = [seed for seed in range(first, first + count) if seed not in done]
+    texts = dict(corpus()) if shipped else {}
+    left = [seed for seed in texts or range(first, first + count) if seed not in done]
     with file.open("a", encoding="utf-8") as records:
         for seed in track(left, "checking programs"):
-            records.write(_checked(bench, seed, bench.make(seed).program).line())
+            program = parse_program(texts[seed]) if texts else bench.make(seed).program
+            records.write(_checked(bench, seed, program).line())
             records.flush()
 
 
