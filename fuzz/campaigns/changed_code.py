@@ -8,10 +8,11 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import exirkit
 from exirkit.fuzz.generation import focusable
 from exirkit.ir import Diagnostic, UsageError
 
+# Not resolved: folders of the package may be links to others of the repository.
+_PACKAGE = Path(__file__).parents[2]
 _FILE = re.compile(r"\+\+\+ b/(.*)")
 _LINES = re.compile(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@")
 _RULE = re.compile(r"- id: (\S+)")
@@ -26,14 +27,12 @@ def changed_since(revision: str) -> tuple[str, ...]:
     Raises:
         UsageError: EK848, there is no such repository or revision, or nothing that programs reach has changed.
     """
-    root = Path(exirkit.__file__).parent
-    command = ["git", "-C", str(root), "diff", "--unified=0", "--no-color", "--no-ext-diff", revision, "--"]
+    command = ["git", "-C", str(_PACKAGE), "diff", "--unified=0", "--no-color", "--no-ext-diff", revision, "--"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     if run.returncode:
         raise _nothing(f"git does not know what differs from {revision!r}", run.stderr.strip())
     top = subprocess.run([*command[:3], "rev-parse", "--show-toplevel"], capture_output=True, text=True, check=True)
-    # Folders of the package may be links to others of the repository.
-    packages = {one.resolve(): one.name for one in root.iterdir() if one.is_dir()}
+    packages = {one.resolve(): one.name for one in _PACKAGE.iterdir() if one.is_dir()}
     found = dict.fromkeys(_changed(run.stdout, Path(top.stdout.strip()).resolve(), packages))
     known = focusable()
     if chosen := tuple(one for one in found if one in known):

@@ -6,7 +6,6 @@ import json
 import subprocess
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from tools.seed_corpus import reaching
@@ -138,7 +137,7 @@ def test_what_differs_from_a_revision(tmp_path: Path, monkeypatch: pytest.Monkey
     git("init", "-q")
     git("add", "-A")
     git("commit", "-qm", "all")
-    monkeypatch.setattr(changed_code, "exirkit", SimpleNamespace(__file__=str(tmp_path / "src/exirkit/__init__.py")))
+    monkeypatch.setattr(changed_code, "_PACKAGE", tmp_path / "src/exirkit")
     known = {"passes.one:A.f", "passes.one:A.g", "passes.one:h", "rule:first", "rule:second"}
     monkeypatch.setattr(changed_code, "focusable", lambda: known)
     with pytest.raises(UsageError, match=r"EK848\]: no function"):
