@@ -54,7 +54,7 @@ _MOST_ELEMENTS = 64
 _SIZES = {20: 5, 10: 4, 5: 3, 15: 4, 25: 5, 8: 2}
 """PyTorch's sizes, and smaller ones that do as well for most operators."""
 _DTYPES = (torch.float32, torch.int64, torch.bool)
-_MOST_RECORDED, _MOST_CHANGED, _MOST_LARGER = 5, 16, 2
+_MOST_RECORDED, _MOST_CHANGED, _MOST_LARGER, _MOST_OF_TWO = 5, 16, 2, 8
 """Calls of one operator that are kept, at most."""
 _LONG, _MOST_OF_LARGER = 17, 250
 """Elements along a dim of a larger call, at least, since sorts of fewer keep equal elements in order; and in all."""
@@ -91,7 +91,7 @@ _OPEN_WHERE_LONG = tuple(
 _OF_REGULAR_MATRICES = ("aten.linalg_inv", "aten.linalg_cond")
 _MOST_RESULTS = 500
 _DRAWS = 12
-_EXAMINED = 6
+_EXAMINED, _MEASURED = 6, 2
 _NUMBERS: Sequence[float] = (0, -0.0, 1, 3, -1, 0.5, math.inf, -math.inf, math.nan)
 
 # Operators of our decompositions that none of PyTorch's samples calls, and sorts that keep equal elements in order.
@@ -139,6 +139,31 @@ _FURTHER = """
 ["aten.avg_pool3d.default", "i64[1, 1, 2, 2, 4]", [2, 2, 2], [2, 2, 2]]
 ["aten.avg_pool3d.default", "i64[1, 2, 3, 2, 3]", [2, 1, 2], [1, 1, 1], [1, 0, 1], false, false]
 ["aten.histogram.bins_tensor", "f32[7]", {"tensor": "f32[4]", "numbers": [-2, -0.5, 1, 1.5]}]
+["aten.max_pool2d_with_indices_backward.default", "f32[1, 1, 2, 2]", "f32[1, 1, 3, 3]", [2, 2], [1, 1], [0, 0], \
+[1, 1], false, {"tensor": "i64[1, 1, 2, 2]", "numbers": [4, 4, 1, 8]}]
+["quantized_decomposed.quantize_per_tensor.default", "f32[2, 3]", 0.5, 3, -128, 127, {"torch": "int8"}]
+["quantized_decomposed.quantize_per_tensor.tensor", "f32[2, 3]", {"tensor": "f32[1]", "numbers": [0.5]}, \
+{"tensor": "i64[1]", "numbers": [3]}, 0, 255, {"torch": "uint8"}]
+["quantized_decomposed.quantize_per_tensor.tensor2", "f32[2, 3]", {"tensor": "f32[1]", "numbers": [1]}, \
+{"tensor": "i64[1]", "numbers": [3]}, {"tensor": "i64[1]", "numbers": [0]}, {"tensor": "i64[1]", \
+"numbers": [255]}, {"torch": "uint8"}]
+["quantized_decomposed.dequantize_per_tensor.default", "i8[2, 3]", 0.5, 3, -128, 127, {"torch": "int8"}]
+["quantized_decomposed.dequantize_per_tensor.tensor", "u8[2, 3]", {"tensor": "f32[1]", "numbers": [0.5]}, \
+{"tensor": "i64[1]", "numbers": [3]}, 0, 255, {"torch": "uint8"}]
+["quantized_decomposed.dequantize_per_tensor.tensor2", "u8[2, 3]", {"tensor": "f32[1]", "numbers": [0.5]}, \
+{"tensor": "i64[1]", "numbers": [3]}, {"tensor": "i64[1]", "numbers": [0]}, {"tensor": "i64[1]", \
+"numbers": [255]}, {"torch": "uint8"}]
+["quantized_decomposed.quantize_per_channel.default", "f32[2, 3]", {"tensor": "f32[2]", "numbers": [0.5, 1]}, \
+{"tensor": "i64[2]", "numbers": [3, -2]}, 0, -128, 127, {"torch": "int8"}]
+["quantized_decomposed.dequantize_per_channel.default", "i8[2, 3]", {"tensor": "f32[2]", "numbers": [0.5, 1]}, \
+{"tensor": "i64[2]", "numbers": [3, -2]}, 0, -128, 127, {"torch": "int8"}]
+["quantized_decomposed.quantize_per_token.default", "f32[2, 3]", {"tensor": "f64[2, 1]", "numbers": [0.5, 1]}, \
+{"tensor": "i64[2, 1]", "numbers": [3, -2]}, -128, 127, {"torch": "int8"}]
+["quantized_decomposed.dequantize_per_token.default", "i8[2, 3]", {"tensor": "f64[2, 1]", "numbers": [0.5, 1]}, \
+{"tensor": "i64[2, 1]", "numbers": [3, -2]}, -128, 127, {"torch": "int8"}, {"torch": "float32"}]
+["quantized_decomposed.fake_quant_per_channel.default", "f32[2, 3]", {"tensor": "f32[2]", "numbers": [0.5, 1]}, \
+{"tensor": "i32[2]", "numbers": [100, -100]}, 0, -128, 127]
+["quantized_decomposed.choose_qparams.tensor", "f32[5]", -128, 127, 0.001, {"torch": "int8"}]
 ["quantized_decomposed.choose_qparams_symmetric.tensor", "f32[5]", -128, 127, 0.00001, {"torch": "int8"}]
 ["quantized_decomposed.choose_qparams_symmetric.tensor", "f32[2, 3]", -7, 7, 0.00001, {"torch": "int8"}]
 ["quantized_decomposed.choose_qparams_per_token.default", "f32[2, 3]", {"torch": "int8"}]
@@ -313,8 +338,8 @@ def examined(samples: Sequence[Sample]) -> list[Sample]:
     return []
 
 
-def _wrong(samples: Sequence[Sample]) -> str:
-    for seed in range(_EXAMINED):
+def _wrong(samples: Sequence[Sample], times: int = _EXAMINED) -> str:
+    for seed in range(times):
         building = Building(SeededChoices(seed), Plan(Policy(), frozenset(), (torch.float32,), 1, 0.0, 0))
         method, runs = method_of(building, samples, [list(NUMBERS)[seed % len(NUMBERS)]])
         compiler = ExirkitCompiler(level=1, kernels="any" if seed % 2 else "official")
@@ -348,7 +373,10 @@ def changed(sample: Sample) -> Iterator[tuple[str, Sample]]:
         if name in _LEFT_OUT_ARGUMENTS or isinstance(given, str):
             continue
         is_whole = all(one.dtype == torch.int64 for one in sample.tensors)
-        for what, option in _options(str(parameter.type), given, is_whole):
+        options = list(_options(str(parameter.type), given, is_whole))
+        if isinstance(given, list | tuple) and isinstance(parameter.default_value, list) and given:
+            options.append(("left out", tuple(parameter.default_value)))
+        for what, option in options:
             if place < len(sample.args):
                 made = replace(sample, args=(*sample.args[:place], option, *sample.args[place + 1 :]))
             else:
@@ -511,6 +539,17 @@ def _plainly_filled(one: TensorSample) -> TensorSample:
     return replace(one, numbers=numbers, is_free=False)
 
 
+def twice_changed_calls(changes: Mapping[str, Sequence[Sequence[Sample]]]) -> dict[str, list[list[Sample]]]:
+    """Return calls that differ from others in two arguments by operator, in groups by the second of these."""
+    kinds: dict[str, dict[str, dict[str, Sample]]] = defaultdict(lambda: defaultdict(dict))
+    for name, groups in changes.items():
+        for one in (group[0] for group in groups if group):
+            for kind, other in changed(one):
+                if other.op == name:
+                    kinds[name][kind].setdefault(other.pattern, other)
+    return {name: [_in_order(group.values()) for _, group in sorted(groups.items())] for name, groups in kinds.items()}
+
+
 def changed_calls(found: Mapping[str, Mapping[str, Sample]]) -> dict[str, list[list[Sample]]]:
     """Return calls that differ from others in one argument by operator, in groups by the argument."""
     kinds: dict[str, dict[str, dict[str, Sample]]] = defaultdict(lambda: defaultdict(dict))
@@ -522,7 +561,12 @@ def changed_calls(found: Mapping[str, Mapping[str, Sample]]) -> dict[str, list[l
     return {name: [_in_order(group.values()) for _, group in sorted(groups.items())] for name, groups in kinds.items()}
 
 
-def lines_of(name: str, recorded: Sequence[Sample], changes: Sequence[Sequence[Sample]]) -> list[str]:
+def lines_of(
+    name: str,
+    recorded: Sequence[Sample],
+    changes: Sequence[Sequence[Sample]],
+    pairs: Sequence[Sequence[Sample]],
+) -> list[str]:
     """Return what is written of an operator; a process of its own examines it, since odd arguments end some."""
     reader, writer = os.pipe()
     child = os.fork()
@@ -531,6 +575,7 @@ def lines_of(name: str, recorded: Sequence[Sample], changes: Sequence[Sequence[S
         with os.fdopen(writer, "w") as stream:
             larger = [other for one in recorded for other in enlarged(one)]
             found = [*kept([recorded], _MOST_RECORDED), *kept(changes, _MOST_CHANGED), *kept([larger], _MOST_LARGER)]
+            found += kept(pairs, _MOST_OF_TWO)
             calls = edge_calls(found) if found else 0
             for one in found:
                 print(json.dumps(replace(one, calls=calls).as_json(), separators=(",", ":")), file=stream)
@@ -540,9 +585,11 @@ def lines_of(name: str, recorded: Sequence[Sample], changes: Sequence[Sequence[S
     with os.fdopen(reader) as stream:
         lines = stream.read().splitlines()
     _, status = os.waitpid(child, 0)
-    if status:
-        print(f"died: status {status}: {name}", flush=True)
-    return [] if status else lines
+    if not status:
+        return lines
+    print(f"died: status {status}: {name}", flush=True)
+    # The calls as they were recorded are tried alone.
+    return lines_of(name, recorded, (), ()) if changes or pairs else []
 
 
 def with_rarity(lines: Sequence[str]) -> list[str]:
@@ -553,7 +600,7 @@ def with_rarity(lines: Sequence[str]) -> list[str]:
     for line in track(lines, "reached", console=Console(stderr=True)):
         measured.erase()
         with measured.collect():
-            _wrong([read_sample(line)])
+            _wrong([read_sample(line)], _MEASURED)
         data = measured.get_data()
         found.append({(file, place) for file in data.measured_files() for place in data.lines(file) or ()})
     counts = Counter(place for one in found for place in one)
@@ -570,18 +617,23 @@ def main() -> int:
     parser.add_argument(
         "--operators", nargs="*", default=[], help="names in `op_db`; all, if there are none. Calls of others stay"
     )
+    parser.add_argument(
+        "--further", action="store_true", help="with --operators: those without samples of PyTorch, too"
+    )
     parser.add_argument("--file", type=Path, default=FILE)
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     torch.set_num_threads(1)
     found = recorded_calls(args.operators)
-    for name, further in further_calls().items() if not args.operators else ():
-        found[name] |= {one.pattern: one for one in further}
+    for name, further in further_calls().items():
+        if not args.operators or args.further:
+            found[name] |= {one.pattern: one for one in further}
     changes = changed_calls(found)
+    pairs = twice_changed_calls(changes)
     lines: list[str] = []
     for name in track(sorted({*found, *changes}), "examined", console=Console(stderr=True)):
-        lines += lines_of(name, _in_order(found.get(name, {}).values()), changes.get(name, ()))
+        lines += lines_of(name, _in_order(found.get(name, {}).values()), changes.get(name, ()), pairs.get(name, ()))
     made = with_rarity(sorted(set(lines)))
     if args.operators:
         before = args.file.read_text(encoding="utf-8").splitlines() if args.file.exists() else []

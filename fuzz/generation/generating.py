@@ -281,6 +281,7 @@ _SINGLE_ACTS: Mapping[str, Callable[[Scope], None]] = {
     "inverse_calls": numbers.inverse_calls,
     "stepped_size": sizes.stepped_size,
     "empty_views": sizes.empty_views,
+    "calls_of_two_sizes": sizes.calls_of_two_sizes,
     "relaid_unit_dims": layouts.relaid_unit_dims,
     "numbered_calls": chains.numbered_calls,
     "converted_again": chains.converted_again,

@@ -106,6 +106,7 @@ MISTAKEN: Mapping[str, float] = {
     "inverse_calls": 0.07,
     "stepped_size": 0.06,
     "empty_views": 0.06,
+    "calls_of_two_sizes": 0.05,
     "relaid_unit_dims": 0.05,
     "odd_state": 0.05,
     "numbered_calls": 0.07,
@@ -125,12 +126,12 @@ MISTAKEN: Mapping[str, float] = {
 }
 """What compilers take for something else, and shares likewise: dims counted from the end, calls of a pattern far apart,
 numbers that compare equal, functions that undo each other but for some elements, sizes that do not grow with their
-symbols, tensors without elements, layouts of sizes of one, state without elements or dims, chains of limits, factors
-and conversions, stored tensors that differ in one element, limits that follow from calls, layers whose weights can take
-up what is around them, operands that share memory of which one may be overwritten, integers that wrap around,
-comparisons of what is not a number, integers at the bounds that calls before have set, halves that are rounded,
-copies that do not begin at the first element, values that are written in place from operands of another dtype,
-through views, or by branches and loops, and tensors of many bytes."""
+symbols, calls of two sizes that vary, tensors without elements, layouts of sizes of one, state without elements or
+dims, chains of limits, factors and conversions, stored tensors that differ in one element, limits that follow from
+calls, layers whose weights can take up what is around them, operands that share memory of which one may be
+overwritten, integers that wrap around, comparisons of what is not a number, integers at the bounds that calls before
+have set, halves that are rounded, copies that do not begin at the first element, values that are written in place from
+operands of another dtype, through views, or by branches and loops, and tensors of many bytes."""
 
 SAMPLES = "operator_samples"
 """What a program of samples asks for, instead of any features."""

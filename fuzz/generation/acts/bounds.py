@@ -33,7 +33,9 @@ def bounded_arithmetic(scope: Scope) -> None:
         made = _combined(scope, values)
         if scope.choices.chance(0.4):
             made = _combined(scope, [made, values[0]])
-        if scope.choices.chance(0.15) and all(map(scope.building.plan.policy.allows, _IN_BODIES)):
+        elif scope.choices.chance(0.3):
+            made = values[0]
+        if scope.choices.chance(0.3) and all(map(scope.building.plan.policy.allows, _IN_BODIES)):
             made = _through_bodies(scope, made)
         returned(scope, _called(scope, scope.choices.pick(_ACTING), made))
 

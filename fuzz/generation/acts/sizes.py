@@ -6,11 +6,13 @@ from collections.abc import Callable
 
 import torch
 
-from exirkit.fuzz.generation.method.extents import Affine, Extent, Extents
+from exirkit.fuzz.generation.method.extents import Affine, Extent, Extents, plus
 from exirkit.fuzz.generation.method.scope import Scope
 from exirkit.fuzz.generation.method.values import Value
 from exirkit.fuzz.generation.operators.viewing import from_end, replaced
 from exirkit.fuzz.programs import Size
+
+from .loose import loose_call, returned
 
 
 def stepped_size(scope: Scope) -> None:
@@ -117,6 +119,27 @@ def empty_views(scope: Scope) -> None:
             # Whether such a tensor can be viewed in another shape is a matter of its strides.
             value = _computed(scope, value)
     scope.outputs_of_unknown_size.append(_computed(scope, value))
+
+
+_DECOMPOSED = (
+    "aten.silu.default", "aten.hardswish.default", "aten.mish.default", "aten.softplus.default",
+    "aten.log_sigmoid.default", "aten.selu.default", "aten.hardsigmoid.default", "aten.celu.default",
+)  # fmt: skip
+
+
+def calls_of_two_sizes(scope: Scope) -> None:
+    """Make a call that is decomposed of two tensors whose sizes vary, each in its own way."""
+    choices, extents = scope.choices, scope.building.dynamic_sizes()
+    operators = [operator for operator in _DECOMPOSED if scope.building.plan.policy.allows(operator)]
+    if not extents or not operators:
+        return
+    first = choices.pick(extents)
+    second = choices.pick([*(one for one in extents if one is not first), plus(first, 1)])
+    op, rows = choices.pick(operators), choices.pick(((), (), (2,)))
+    for extent in choices.shuffled([first, second]):
+        sizes = (*rows, extent)
+        given = _hidden(scope, scope.new_input(torch.float32, sizes, scope.building.contents(torch.float32)))
+        returned(scope, loose_call(scope, op, (given,), torch.float32, sizes))
 
 
 def _computed(scope: Scope, value: Value) -> Value:

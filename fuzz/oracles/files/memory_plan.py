@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from exirkit.emit import read_program
+from exirkit.emit import PteFile, read_program
 from exirkit.fuzz.compilers import ExirkitCompiler
 from exirkit.fuzz.examination import Examination, Failure, emission_fault, failure_of_error
 from exirkit.fuzz.oracles.oracle import Oracle
@@ -46,8 +46,20 @@ class MemoryPlan(Oracle):
         except DiagnosticError as error:
             yield failure_of_error(error, self.name, "emitter")
             return
+        if (shifted := _shifted_segment(file, choices)) is not None:
+            yield Failure(self.name, "segment not aligned", shifted, "emitter")
         for method, program in lowering.planned.items():
             fault = emission_fault(program, file, method)
             if fault is not None:
                 message = f"{method}: %{fault[0]}: {fault[1]}"
                 yield Failure(self.name, "file and graph differ", message, "emitter", fault[0])
+
+
+def _shifted_segment(file: PteFile, choices: ExirkitCompiler) -> str | None:
+    """Return what is wrong where a segment does not start in the file at a multiple of what was asked for."""
+    alignment = choices.config().segment_alignment
+    base = file.header.segment_base_offset if file.header is not None else 0
+    for number, segment in enumerate(file.program.segments):
+        if (start := base + segment.offset) % alignment:
+            return f"segment {number} starts at byte {start} of the file, which is not a multiple of {alignment}"
+    return None
