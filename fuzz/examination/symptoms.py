@@ -44,12 +44,17 @@ def failure_of_error(error: BaseException, oracle: str, stage: str | None) -> Fa
 def part_at_work(error: BaseException, current: str | None) -> str | None:
     """Return the part that raised: planning and emission are one call, so that only frames tell them apart.
 
+    A check that does not say what is wrong, but raises something else, is wrong itself, whatever it was asked about.
+
     Args:
         error: What was raised.
         current: The part or pass that was begun last.
     """
-    frames = traceback.extract_tb(error.__traceback__) if current == "planner" else []
-    return "emitter" if any(Path(frame.filename).parent.name == "emit" for frame in frames) else current
+    paths = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
+    own = [path.parts for path in paths if _OWN in path.parts]
+    if own and "verifiers" in own[-1] and not isinstance(error, DiagnosticError):
+        return "verifier"
+    return "emitter" if current == "planner" and any(path.parent.name == "emit" for path in paths) else current
 
 
 def was_met_before(error: BaseException) -> bool:

@@ -223,10 +223,14 @@ _OTHER_CHECK = _mutant(
     "one.zero_points >= one.high",
     _QUANTIZED_AT_THE_LIMIT,
 )
+# A check that raises something of its own.
+_BROKEN_CHECK = _mutant(
+    "verifiers.dialects", "_is_weak", "{one.dtype for one in tensors}", "{one.dtypes for one in tensors}", _CONSTANT
+)
 
 
 def test_the_part_that_is_wrong_is_blamed() -> None:
-    for part, one in (*_CASES.items(), ("verifier", _OTHER_CHECK)):
+    for part, one in (*_CASES.items(), ("verifier", _OTHER_CHECK), ("verifier", _BROKEN_CHECK)):
         program, compiler = parse_program(one.program), ExirkitCompiler()
         assert check(program, compiler=compiler).is_good
         with applied(one):
