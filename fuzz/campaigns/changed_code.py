@@ -27,17 +27,25 @@ def changed_since(revision: str) -> tuple[str, ...]:
     Raises:
         UsageError: EK848, there is no such repository or revision, or nothing that programs reach has changed.
     """
-    command = ["git", "-C", str(_PACKAGE), "diff", "--unified=0", "--no-color", "--no-ext-diff", revision, "--"]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
-    if run.returncode:
-        raise _nothing(f"git does not know what differs from {revision!r}", run.stderr.strip())
-    top = subprocess.run([*command[:3], "rev-parse", "--show-toplevel"], capture_output=True, text=True, check=True)
+    options = ("--unified=0", "--no-color", "--no-ext-diff", "--end-of-options", revision, "--")
+    diff = _git(f"git does not know what differs from {revision!r}", "diff", *options)
+    top = _git("there is no git repository", "rev-parse", "--show-toplevel")
     packages = {one.resolve(): one.name for one in _PACKAGE.iterdir() if one.is_dir()}
-    found = dict.fromkeys(_changed(run.stdout, Path(top.stdout.strip()).resolve(), packages))
+    found = dict.fromkeys(_changed(diff, Path(top.strip()).resolve(), packages))
     known = focusable()
     if chosen := tuple(one for one in found if one in known):
         return chosen
     raise _nothing(f"no function or rule that generated programs reach differs from {revision!r}", "")
+
+
+def _git(message: str, *arguments: str) -> str:
+    try:
+        run = subprocess.run(["git", "-C", str(_PACKAGE), *arguments], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise _nothing("git is not installed", "") from None
+    if run.returncode:
+        raise _nothing(message, run.stderr.strip())
+    return run.stdout
 
 
 def _changed(diff: str, top: Path, packages: dict[Path, str]) -> Iterator[str]:
