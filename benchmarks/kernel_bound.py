@@ -4,8 +4,8 @@ Usage: python -m benchmarks.kernel_bound [MODEL ...] [--rounds N]
 
 Matrix products and convolutions are computed by few kernels, and take most of the time. The bound is the speed that a
 program would have, as a share of eager's, if all its other instructions took no time at all: where it is below a goal,
-only other products, another kernel or a delegate can reach the goal. Times are the shortest of several on one thread: those of
-whole runs taken in turn with eager PyTorch, in a process of their own; those of instructions from a trace.
+only other products, another kernel or a delegate can reach the goal. Times are the shortest of several on one thread:
+those of whole runs taken in turn with eager PyTorch, in a process of their own; those of instructions from a trace.
 """
 
 from __future__ import annotations
