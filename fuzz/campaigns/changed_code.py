@@ -73,7 +73,7 @@ def _names(path: Path, lines: list[range], packages: dict[Path, str]) -> Iterato
     elif path.suffix == ".yaml":
         written = text.splitlines()
         starts = [(match[1], at) for at, line in enumerate(written, 1) if (match := _RULE.match(line))]
-        ends = [at for _, at in starts[1:]] + [len(written) + 1]
+        ends = [*(at for _, at in starts), len(written) + 1][1:]
         found = [(f"rule:{name}", range(at, end)) for (name, at), end in zip(starts, ends, strict=True)]
     else:
         return

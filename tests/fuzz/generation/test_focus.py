@@ -134,6 +134,7 @@ def test_what_differs_from_a_revision(tmp_path: Path, monkeypatch: pytest.Monkey
     book = tmp_path / "passes/book.yaml"
     book.write_text("rules:\n- id: first\n  doc: a\n- id: second\n  doc: b\n")
     (tmp_path / "other.py").write_text("def f(): pass\n")
+    (tmp_path / "passes/no_book.yaml").write_text("a: 1\n")
     git("init", "-q")
     git("add", "-A")
     git("commit", "-qm", "all")
@@ -145,6 +146,7 @@ def test_what_differs_from_a_revision(tmp_path: Path, monkeypatch: pytest.Monkey
     code.write_text(code.read_text().replace("return 2", "return 3").replace("\ndef h():\n    pass\n", ""))
     book.write_text(book.read_text().replace("doc: b", "doc: c"))
     (tmp_path / "other.py").write_text("def f(): return 1\n")
+    (tmp_path / "passes/no_book.yaml").write_text("a: 2\n")
     assert changed_code.changed_since("HEAD") == ("rule:second", "passes.one:A.g")
     with pytest.raises(UsageError, match=r"EK848\]: git does not know"):
         changed_code.changed_since("no-such-revision")
