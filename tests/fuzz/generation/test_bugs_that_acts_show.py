@@ -10,10 +10,11 @@ from benchmarks.mutants.fresh_mutants import LIST, read_mutants
 from tests.fuzz.generation.test_merged_calls import program_with
 
 from exirkit.fuzz.compilers import ExirkitCompiler
-from exirkit.fuzz.generation.acts.bounds import bounded_integers
+from exirkit.fuzz.generation.acts.bounds import bounded_arithmetic, bounded_integers
 from exirkit.fuzz.generation.acts.chains import converted_again
 from exirkit.fuzz.generation.acts.comparing import comparisons
 from exirkit.fuzz.generation.acts.large import large_values
+from exirkit.fuzz.generation.acts.sizes import calls_of_two_sizes
 from exirkit.fuzz.generation.acts.ties import rounded_ties
 from exirkit.fuzz.generation.acts.windows import strided_windows
 from exirkit.fuzz.generation.acts.wrapping import wrapping_integers
@@ -59,6 +60,7 @@ _LIMIT = _other_book("limit", "range(x).hi < n", "range(x).hi <= n")
 
 _KNOWN = read_mutants()
 _OTHERS = read_mutants(LIST.with_name("mutants_fourth_set.yaml"))
+_NEWEST = read_mutants(LIST.with_name("mutants_sixth_set.yaml"))
 _TIES = named("zero-point-before-rounding", _KNOWN)
 _START = named("strided-copy-from-the-start", _KNOWN)
 
@@ -93,13 +95,16 @@ def test_comparisons_of_given_numbers_are_compared_exactly() -> None:
         (written_by_bodies, named("what-the-second-branch-writes", _OTHERS), "functionalize", "cond"),
         (large_values, named("offsets-of-sixteen-bits", _OTHERS), "emitter", "aten."),
         (converted_again, named("integers-survive-any-float", _OTHERS), "simplify", "aten._to_copy"),
+        (bounded_arithmetic, named("loops-that-stay-where-they-begin", _NEWEST), "simplify", "while_loop"),
+        (calls_of_two_sizes, named("sizes-that-vary-are-alike", _NEWEST), "decompose-to-core", "aten.mish.default"),
         (data_sized, named("mask-of-as-many-dims", _OTHERS), "decompose-counting", "aten.masked_select"),
     ],
     ids=lambda one: one.id if isinstance(one, Mutant) else None,
 )
 def test_a_bug_of_the_kind_is_found(act: Callable[[Scope], None], one: Mutant, part: str, op: str) -> None:
     compiler = ExirkitCompiler(kernels="official") if part == "legalize-integers" else ExirkitCompiler()
-    made = [program_with(act, seed) for seed in range(120)]
+    features = ("dynamic",) if act is calls_of_two_sizes else ()
+    made = [program_with(act, seed, *features) for seed in range(120)]
     made = [program for program in made if any(call.op.startswith(op) for call in program.methods[0].steps)]
     with applied(one):
         found = next((program for program in made if check(program, compiler=compiler).failures), None)

@@ -32,9 +32,9 @@ from exirkit.fuzz.generation.policy import Plan
 from exirkit.fuzz.programs import Call, Program, Ref, run_eagerly
 
 
-def program_with(act: Callable[[Scope], None], seed: int) -> Program:
-    """Return a program of one act."""
-    building = Building(SeededChoices(seed), Plan(Policy(), frozenset(), (torch.float32,), 0, 0.1, seed % 64))
+def program_with(act: Callable[[Scope], None], seed: int, *features: str) -> Program:
+    """Return a program of one act, and of features that it needs."""
+    building = Building(SeededChoices(seed), Plan(Policy(), frozenset(features), (torch.float32,), 0, 0.1, seed % 64))
     scope = Scope(building)
     method = fill_method(scope, "forward", is_first=True, extra=(lambda: act(scope),))
     return finished(building, runs_of(building, {"forward": scope}), [method])

@@ -35,7 +35,19 @@ def test_every_choice_is_drawn_and_the_usual_ones_are_too() -> None:
         "kernels",
     ):
         assert min(Counter(getattr(one, name) for one in drawn).values()) > 30, name
-    for name in ("planner", "memory_policy", "share_mutable_buffers", "separate_methods", "skip_dim_order"):
+    for name in (
+        "planner",
+        "memory_policy",
+        "share_mutable_buffers",
+        "separate_methods",
+        "skip_dim_order",
+        "run_reinplace_pass",
+        "do_quant_fusion_and_const_prop",
+        "optimize_for",
+        "search",
+        "emit_stacktrace",
+        "constant_tensor_alignment",
+    ):
         assert min(Counter(getattr(one, name) for one in drawn).values()) > 10, name
     assert drawn_choices(USUAL, 17) == drawn_choices(USUAL, 17)
 
