@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from exirkit.fuzz.programs import Program, parse_program
-from exirkit.ir import Diagnostic, UsageError, choices_hint
+from exirkit.ir import Diagnostic, UsageError, did_you_mean
 
 from .choices import SeededChoices
 from .generating import generate
@@ -112,7 +112,7 @@ def _reach_of(name: str) -> list[Reach]:
             code="EK847",
             message=f"no generated program is known to reach {name!r}",
             expected="a module, function or rule: passes.optimize.fold_constants:is_small or rule:algebra.add-zero",
-            hint=choices_hint(name, rules or table),
+            hint=did_you_mean(name, rules or table),
         )
     )
 

@@ -25,6 +25,7 @@ from exirkit.fuzz.campaigns import (
     Result,
     Store,
     TestedPart,
+    changed_code,
     dask_executor,
     default_passes,
     find_campaign,
@@ -180,6 +181,20 @@ def pass_with_nothing_to_do(scratch: Path) -> object:
 def features_that_never_meet(scratch: Path) -> object:
     pair = PairCount(first="cond", second="quantized", programs=0, expected=20.0)
     return thin_pairs([PairCoverage(kind="features", pairs=9, seen=8, expected=9, thin=(pair,))])
+
+
+@provokes("EK847")
+def function_that_no_program_reaches(scratch: Path) -> object:
+    return StandardBench(CampaignConfig(focus=("passes.optimize.fold_constants:is_smal",)))
+
+
+@provokes("EK848")
+def revision_that_differs_in_nothing(scratch: Path) -> object:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            changed_code, "_git", lambda message, *arguments: str(scratch) if "rev-parse" in arguments else ""
+        )
+        return changed_code.changed_since("main")
 
 
 @provokes("EK885")
