@@ -196,6 +196,10 @@ class _Memory:
         root = storage_root(wanted)[0]
         if root is spec or not has_form_of(wanted, spec) or not _has_whole(wanted):
             return False
+        # One that lies in the memory of another value already stays there: that value, which may be a state or one that
+        # is computed before the state is read, would move with it.
+        if self._owners[spec] is not node:
+            return False
         return (
             self._is_free(root, wanted, spec)
             and self._reads_alike(node, root, wanted, overwritten)

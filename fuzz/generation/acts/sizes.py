@@ -61,13 +61,18 @@ def _falling_by_steps(symbol: Affine) -> tuple[str, int]:
     return f"{symbol.high} - {symbol} + {symbol} // 2 + 2", symbol.high - symbol.low + symbol.low // 2 + 2
 
 
+def _between(symbol: Affine) -> int:
+    # Torch takes all sizes for 2 or more when it asks whether one is less than another.
+    return max((symbol.low + symbol.high) // 2, 3)
+
+
 def _at_least(symbol: Affine) -> tuple[str, int]:
-    between = (symbol.low + symbol.high) // 2
+    between = _between(symbol)
     return f"max({symbol}, {between}) + 1", max(symbol.high, between) + 1
 
 
 def _at_most(symbol: Affine) -> tuple[str, int]:
-    between = (symbol.low + symbol.high) // 2
+    between = _between(symbol)
     return f"min({symbol}, {between}) + 2", between + 2
 
 

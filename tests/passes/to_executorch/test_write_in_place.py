@@ -98,6 +98,14 @@ def value_that_is_kept_as_well(state: State, x: Tensor, place: Tensor) -> Tensor
     return state.first.sum()
 
 
+def one_value_for_two_states(state: State, x: Tensor, place: Tensor) -> Tensor:
+    old = state.first + state.second * 10 + place
+    new = torch.cat([x] * ROWS) * 2
+    state.first.copy_(new)
+    state.second.copy_(new)
+    return old
+
+
 IN_PLACE: dict[str, tuple[Body, int]] = {
     "rows": (rows, 1),
     "two caches": (two_caches, 2),
@@ -109,11 +117,12 @@ IN_PLACE: dict[str, tuple[Body, int]] = {
     "a matrix product": (by_matrix_product, 0),
     "to both": (to_both, 1),
     "a value that is kept": (value_that_is_kept_as_well, 1),
+    "one value for two states": (one_value_for_two_states, 0),
 }
 """Functions, and how many calls of `index_put_` their programs have."""
 
 
-COPIES = {"to both": 1}
+COPIES = {"to both": 1, "one value for two states": 1}
 """Copies that are left though all may write in place."""
 
 
@@ -320,6 +329,17 @@ def test_extra_operators_take_the_place_of_an_argument() -> None:
     graphs = [one.exported_program().graph for one in (before, after)]
     specs = [{node.meta["spec"] for node in graph.nodes if "spec" in node.meta} for graph in graphs]
     assert len(specs[0]) - len(specs[1]) == 3
+
+
+def test_a_value_in_memory_of_another_does_not_move_to_a_state() -> None:
+    def read_in_between(state: State, x: Tensor, place: Tensor) -> Tensor:
+        new = torch.cat([x] * ROWS) * 2
+        old = state.first + place
+        state.first.copy_(torch.relu(new))
+        return old
+
+    extra = {ops.edge.aten.relu.default}
+    runs_like_eager(lowered(read_in_between, optimization_level=1, reinplace_extra_ops=extra), read_in_between)
 
 
 @pytest.mark.parametrize("planned", [True, False])
