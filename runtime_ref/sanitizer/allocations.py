@@ -72,6 +72,8 @@ def map_allocations(
     places.state |= {index for index in set(places.of) - inputs - facts.rebound if _is_named(plan, index)}
     if views is not None:
         places.base = _followed(views, places)
+        # What is written through a view of a result is that result.
+        places.state -= places.base.keys()
     else:
         places.base = _guess_views(plan, facts, effects, places)
     return places

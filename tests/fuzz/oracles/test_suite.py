@@ -101,6 +101,22 @@ def test_the_official_runtime_and_exporter_agree() -> None:
     assert set(official.not_run) == {"operand-layouts", "other-memory-plan", "byte-round-trip", "truthful-passes"}
 
 
+def test_what_is_written_through_a_view_of_a_result_is_not_kept_from_run_to_run() -> None:
+    text = """program(1)
+
+def forward(x: "f32[1, 1, 1, 1]", i: "i64[1, 1, 1, 1]"):
+    y = aten.max_unpool2d.default(x, i, [3, 1])
+    return y
+
+run("forward", x=dyadic(1), i=zeros())
+"""
+    compiler = ExirkitCompiler(
+        level=0, alloc_graph_output=False, in_place=True, alignment=8, run_reinplace_pass=True, kernels="official"
+    )
+    verdict = check(parse_program(text), compiler=compiler)
+    assert verdict.is_good, verdict.failures
+
+
 def test_what_the_chain_declines_is_not_a_failure() -> None:
     verdict = check(NO_CORE_OPERATOR)
     assert verdict.is_good
