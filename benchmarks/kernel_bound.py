@@ -11,13 +11,7 @@ those of whole runs taken in turn with eager PyTorch, in a process of their own;
 from __future__ import annotations
 
 import argparse
-import json
-import logging
-import subprocess
 import sys
-import tempfile
-import warnings
-from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -25,7 +19,8 @@ from rich.table import Table
 from torch.utils import _pytree as pytree
 
 import exirkit
-from benchmarks.models import MODELS, build
+from benchmarks.latency_worker import latencies
+from benchmarks.models import build, quiet_options
 from exirkit.devtools import Inspector, TimeScale, profile_of
 from exirkit.fuzz import TracedRuntime, trace_runs
 
@@ -36,39 +31,22 @@ WARM_UP = 2
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", help="models to run; all when absent")
     parser.add_argument("--rounds", type=int, default=20, help="runs of each program")
-    options = parser.parse_args()
-    if unknown := sorted(set(options.models) - set(MODELS)):
-        parser.error(f"no models: {', '.join(unknown)}")
-    warnings.filterwarnings("ignore")
-    logging.disable(logging.WARNING)
-    torch.set_num_threads(1)
+    options = quiet_options(parser)
     table = Table(
         "model", "eager, ms", "-O2, ms", "products, ms", "speed", "at most", title="speed as a share of eager's"
     )
     console = Console(width=120)
-    for name in options.models or MODELS:
+    for name in options.models:
         benchmark = build(name)
         made = exirkit.to_edge(benchmark.export()).to_executorch(exirkit.ExecutorchBackendConfig(optimization_level=2))
-        eager, ours = whole_runs(name, bytes(made.buffer), options.rounds)
+        (eager, ours), _ = latencies(name, options.rounds, [bytes(made.buffer)])
         products = product_seconds(bytes(made.buffer), pytree.tree_leaves(benchmark.inputs), options.rounds)
         shares = f"{eager / ours:.2f}", f"{eager / products:.2f}" if products else "any"
         table.add_row(name, *(f"{1e3 * one:.3f}" for one in (eager, ours, products)), *shares)
         console.print(f"{name}: {shares[0]}, at most {shares[1]}")
     console.print(table)
     return 0
-
-
-def whole_runs(model: str, file: bytes, rounds: int) -> tuple[float, float]:
-    """Return the shortest seconds of eager PyTorch and of a program."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "program.pte")
-        path.write_bytes(file)
-        command = [sys.executable, "-m", "benchmarks.latency_worker", model, str(rounds), str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-    eager, ours = json.loads(done.stdout.splitlines()[-1])["seconds"]
-    return eager, ours
 
 
 def product_seconds(file: bytes, inputs: list[torch.Tensor], rounds: int) -> float:

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -43,6 +46,22 @@ def main() -> int:
         seconds = alternately(runs, int(rounds))
     print(json.dumps({"seconds": seconds, "differences": [difference(first, other) for other in (first, *others)]}))
     return 0
+
+
+def latencies(model: str, rounds: int, files: Sequence[bytes]) -> tuple[list[float], float]:
+    """Run this module on programs of a model.
+
+    Returns:
+        The shortest seconds of eager PyTorch and of each program, and the largest relative difference of their results.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder, f"{index}.pte") for index in range(len(files))]
+        for path, data in zip(paths, files, strict=True):
+            path.write_bytes(data)
+        command = [sys.executable, "-m", "benchmarks.latency_worker", model, str(rounds), *map(str, paths)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    return found["seconds"], max(found["differences"])
 
 
 def alternately(runs: Sequence[Callable[[], Any]], rounds: int) -> list[float]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import warnings
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -205,3 +208,20 @@ def build(name: str) -> Benchmark:
     """Build one benchmark with weights that depend on nothing but its name's place in the list."""
     torch.manual_seed(20260101)
     return MODELS[name]()
+
+
+def quiet_options(parser: ArgumentParser) -> Namespace:
+    """Read the arguments of a bench, the names of models first; from then on torch is quiet and has one thread.
+
+    Args:
+        parser: With the other arguments. `models` are all where none is given.
+    """
+    parser.add_argument("models", nargs="*", help="models; all when absent")
+    options = parser.parse_args()
+    if unknown := sorted(set(options.models) - set(MODELS)):
+        parser.error(f"unknown models: {', '.join(unknown)}")
+    options.models = options.models or list(MODELS)
+    warnings.filterwarnings("ignore")
+    logging.disable(logging.WARNING)
+    torch.set_num_threads(1)
+    return options

@@ -10,23 +10,17 @@ official runtime, one thread, the programs taking turns in a process of their ow
 from __future__ import annotations
 
 import argparse
-import json
-import logging
-import subprocess
 import sys
-import tempfile
 import time
-import warnings
 from dataclasses import dataclass
-from pathlib import Path
 
-import torch
 from rich.console import Console
 from rich.table import Table
 from torch.export import ExportedProgram
 
 import exirkit
-from benchmarks.models import MODELS, build
+from benchmarks.latency_worker import latencies
+from benchmarks.models import build, quiet_options
 from exirkit.passes import Pipeline
 from exirkit.patterns import read_target
 
@@ -42,20 +36,14 @@ class Lowered:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", help="models to lower; all when absent")
     parser.add_argument("--search", type=int, default=1000, help="rewrites that may be tried")
     parser.add_argument("--rounds", type=int, default=30, help="runs of each program")
-    options = parser.parse_args()
-    if unknown := sorted(set(options.models) - set(MODELS)):
-        parser.error(f"no models: {', '.join(unknown)}")
-    warnings.filterwarnings("ignore")
-    logging.disable(logging.WARNING)
-    torch.set_num_threads(1)
+    options = quiet_options(parser)
     table = Table("model", "estimate, ms", "lowering, s", "latency, ms", "difference", title="without / with a search")
-    for name in options.models or MODELS:
+    for name in options.models:
         exported = build(name).export()
         pair = [lowered(exported, search) for search in (0, options.search)]
-        seconds, difference = latencies(name, options.rounds, [one.file for one in pair])
+        (_, *seconds), difference = latencies(name, options.rounds, [one.file for one in pair])
         table.add_row(
             name,
             " / ".join(f"{one.estimate_ms:.3f}" for one in pair),
@@ -84,19 +72,6 @@ def estimate(exported: ExportedProgram, search: int) -> float:
     edge = exirkit.to_edge(exported).exported_program()
     made = Pipeline.shipped("optimize_2").run(edge, settings=settings).program
     return sum(target.cost_of(node) for node in made.graph.nodes if node.op == "call_function")
-
-
-def latencies(model: str, rounds: int, files: list[bytes]) -> tuple[list[float], float]:
-    """Return the shortest time of each program in seconds, and the largest relative difference of their results."""
-    with tempfile.TemporaryDirectory() as folder:
-        paths = [Path(folder) / f"{index}.pte" for index in range(len(files))]
-        for path, data in zip(paths, files, strict=True):
-            path.write_bytes(data)
-        command = [sys.executable, "-m", "benchmarks.latency_worker", model, str(rounds), *map(str, paths)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout.splitlines()[-1])
-    # The first time is that of eager PyTorch.
-    return found["seconds"][1:], max(found["differences"])
 
 
 if __name__ == "__main__":

@@ -25,11 +25,11 @@ def changed_since(revision: str) -> tuple[str, ...]:
         revision: Of the git repository that exirkit is run from.
 
     Raises:
-        UsageError: EK848, there is no such repository or revision, or nothing that programs reach has changed.
+        UsageError: EK848, an unknown revision, or nothing that programs reach differs from it.
     """
     options = ("--unified=0", "--no-color", "--no-ext-diff", "--end-of-options", revision, "--")
     diff = _git(f"git does not know what differs from {revision!r}", "diff", *options)
-    top = _git("there is no git repository", "rev-parse", "--show-toplevel")
+    top = _git("exirkit is not run from a git repository", "rev-parse", "--show-toplevel")
     packages = {one.resolve(): one.name for one in _PACKAGE.iterdir() if one.is_dir()}
     found = dict.fromkeys(_changed(diff, Path(top.strip()).resolve(), packages))
     known = focusable()

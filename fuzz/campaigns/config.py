@@ -57,8 +57,8 @@ class CampaignConfig(BaseModel):
         rules: Rule books, applied to the Edge program.
         libraries: Python modules to import before, which register what rules and pipelines name.
         oracles: Oracles to ask; all that apply if absent.
-        focus: Modules and functions of the compiler, `MODULE` or `MODULE:FUNCTION` below `exirkit`: programs are those
-            that reach them.
+        focus: Parts of the compiler that programs are to reach, as `exirkit.fuzz.generation.Focus` has them; not
+            together with rules, a policy or another compiler.
         policy: What generated programs are to be like: fields of `exirkit.fuzz.generation.Policy`.
         optimization_levels: Each program is compiled with one of them; which one, its seed says.
         choices: `drawn`: likewise one of the planners, inputs and outputs that are planned or not, results in place ...
@@ -104,6 +104,15 @@ class CampaignConfig(BaseModel):
             given = {**given, "oracles": given["rungs"]}
             del given["rungs"]
         return given
+
+    @model_validator(mode="after")
+    def _has_programs_of_one_kind(self) -> CampaignConfig:
+        others = (self.policy, self.rules, self.pipelines, self.against, self.target != "exirkit")
+        if self.focus and any(others):
+            raise ValueError(
+                "a focus is for our own chain, without a policy, rules, pipelines or passes to compare with"
+            )
+        return self
 
     @field_validator("target")
     @classmethod

@@ -47,8 +47,8 @@ class StandardBench:
     """Generates programs by the policy of a campaign, and asks the oracles that it names.
 
     Raises:
-        UsageError: EK830, EK831, EK847, EK870, EK874: there is no such oracle, compiler, function of it or policy, or
-            it takes no rules.
+        UsageError: EK830, EK831, EK847, EK870, EK874: an unknown oracle, compiler, focus or policy, or a compiler that
+            takes no rules.
         ModelError: All that is wrong with a book or a pipeline.
         OSError: A book or a pipeline cannot be read.
     """
@@ -76,7 +76,8 @@ class StandardBench:
     @staticmethod
     def quotas(config: CampaignConfig) -> Mapping[str, float]:
         """Return the share of programs that shall have a feature at least, by feature."""
-        return {**FLOORS, **policy_of(config.policy).shares}
+        # Programs with a focus have what reaches it.
+        return {} if config.focus else {**FLOORS, **policy_of(config.policy).shares}
 
     def make(self, seed: int) -> Case[Program]:
         """Return the program of a seed; the patterns of rules under test are inserted."""
@@ -89,7 +90,7 @@ class StandardBench:
         program = made.program
         steps = sum(len(method.steps) for method in program.methods)
         features = frozenset(features_of(program)) | pattern_features(made)
-        if self._focus is not None or (self._has_corpus and is_of_corpus(seed)):
+        if self._focus is None and self._has_corpus and is_of_corpus(seed):
             features |= {SEED_CORPUS}
         return Case(seed, program, program_text(program), steps, features)
 

@@ -49,10 +49,11 @@ class Focus:
     What is not known to need anything is reached by most programs: for it these are the usual ones.
 
     Args:
-        names: Modules and functions, `MODULE` or `MODULE:FUNCTION` below `exirkit`, and shipped rules, `rule:ID`.
+        names: Packages, modules, classes and functions of modules below `exirkit`, such as `passes.legalize` or
+            `passes.optimize.fold_constants:KnownValues.values`, and shipped rules, `rule:ID`.
 
     Raises:
-        UsageError: EK847, there is no such function or rule.
+        UsageError: EK847, an unknown name, or one that no program reaches.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -102,7 +103,7 @@ def _reach_of(name: str) -> list[Reach]:
     table = _table()
     if name in table:
         return [table[name]]
-    if found := [one for key, one in table.items() if key.startswith(f"{name}:")]:
+    if found := [one for key, one in table.items() if key.startswith((f"{name}:", f"{name}."))]:
         return found
     rules = [f"{RULE}{one.id}" for one in shipped_rules()] if name.startswith(RULE) else []
     if name in rules:
@@ -111,7 +112,7 @@ def _reach_of(name: str) -> list[Reach]:
         Diagnostic(
             code="EK847",
             message=f"no generated program is known to reach {name!r}",
-            expected="a module, function or rule: passes.optimize.fold_constants:is_small or rule:algebra.add-zero",
+            expected="a module, function or rule, such as passes.legalize or rule:simplify.relu-of-sigmoid-drop",
             hint=did_you_mean(name, rules or table),
         )
     )

@@ -68,12 +68,13 @@ def infer_value(mode: FakeTensorMode, target: Any, args: Sequence[Any], kwargs: 
     try:
         return _called(mode, target, values)
     except Exception:
-        dense = _row_by_row(target, values)
-        if dense is None:
-            raise
-        # What torch asks of strides no result depends on, nor on whether a size that is not to be 1 may be.
-        with suppress(Exception), sizes_are_not_one():
-            return _called(mode, target, dense)
+        # What torch asks of strides, no result depends on.
+        with suppress(Exception):
+            if isinstance(underlying(target), HigherOrderOperator):
+                return _called(mode, target, _row_by_row(values))
+            if _has_one_shape(underlying(target), values):
+                with sizes_are_not_one():
+                    return _called(mode, target, _row_by_row(values))
         raise
 
 
@@ -95,19 +96,20 @@ def _called(mode: FakeTensorMode, target: Any, values: Any) -> Any:
                 return target(*values[0], **values[1])
 
 
-def _row_by_row(target: Any, values: Any) -> Any:
-    """Return arguments with tensors that lie row by row; None for a call for which it may matter how they lie.
+def _row_by_row(values: Any) -> Any:
+    """Return arguments with tensors that lie row by row: torch compares strides of what branches and loops give."""
+    return pytree.tree_map_only(FakeTensor, _row_major, values)
 
-    torch compares strides of what branches and loops give with each other, and decides how results of elementwise
-    operators lie by comparisons that are guards on sizes, also where a stride is the greater one of 1 and a size that
-    is never 0.
+
+def _has_one_shape(op: Any, values: Any) -> bool:
+    """Return whether a call is of each element alone, so that its result has the shape of its operands in any case.
+
+    torch decides how such a result lies by whether sizes are 1, which is a guard. What other operators make of a size
+    that can be 1 may depend on that: a dim is squeezed or stays, a tensor is repeated or not.
     """
-    op = underlying(target)
-    if isinstance(op, OpOverload):
-        is_free = not (op.is_view or op._schema.is_mutable or _all_static(values))
-    else:
-        is_free = isinstance(op, HigherOrderOperator)
-    return pytree.tree_map_only(FakeTensor, _row_major, values) if is_free else None
+    shapes = [tuple(leaf.shape) for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+    is_elementwise = isinstance(op, OpOverload) and torch.Tag.pointwise in op.tags and not op._schema.is_mutable
+    return is_elementwise and bool(shapes) and all(same_argument(shapes[0], one) for one in shapes)
 
 
 def _is_plain_copy(args: Sequence[Any]) -> bool:

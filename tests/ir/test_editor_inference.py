@@ -16,6 +16,7 @@ from tests.ir.sample_programs import ATEN, calls, node, sample
 from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.fx import Node
 
+from exirkit.fuzz.programs import build, parse_program
 from exirkit.ir import GraphEditor, ModelError, contiguous_stride, edge_operator, infer_value, ops, same_value
 
 
@@ -296,7 +297,8 @@ class TestDynamicSizes:
 
         editor = GraphEditor(torch.export.export(Chosen(), (torch.tensor(True), torch.ones(3, 3))))
         (call,) = calls(editor.program, torch.ops.higher_order.cond)
-        turned = editor.call(ATEN.permute.default, (call.args[3][0], [1, 0]), before=call)  # type: ignore[index]
+        operands: Any = call.args[3]
+        turned = editor.call(ATEN.permute.default, (operands[0], [1, 0]), before=call)
         assert not turned.meta["val"].is_contiguous()
         with editor.transaction("pass"):
             editor.rewire(call, (*call.args[:3], (turned,)))
@@ -304,6 +306,26 @@ class TestDynamicSizes:
         row = editor.call(ATEN.select.int, (turned, 0, 0), before=call)
         with pytest.raises(ModelError), editor.transaction("pass"):
             editor.rewire(call, (*call.args[:3], (row,)))
+
+    def test_only_elementwise_calls_take_it_that_a_size_is_not_one(self) -> None:
+        """A dim of one element is squeezed, and one of more is not: the result has no shape for all sizes."""
+        text = """program(1)
+s0 = symbol(3, 9)
+
+def forward(x: "f32[s0 - 2, 3]", y: "f32[s0]"):
+    a = aten.add.Tensor(x, x)
+    return a, y
+
+run("forward", s0=6, x=zeros(), y=zeros())
+"""
+        editor = GraphEditor(build(parse_program(text))["forward"])
+        (add,) = calls(editor.program, ATEN.add.Tensor)
+        output = editor.graph.output_node()
+        made = editor.call(ATEN.neg.default, (add,), before=output)
+        assert described(made.meta["val"].shape) == described(add.meta["val"].shape)
+        for target, args in ((ATEN.squeeze_copy.dim, (add, 0)), (ATEN.squeeze_copy.default, (add,))):
+            with pytest.raises(ModelError, match="EK111"):
+                editor.call(target, args, before=output)
 
     def test_a_call_that_would_fix_a_size_is_rejected(self) -> None:
         """Adding a tensor of 4 rows would make the number of rows 4 in every copy of the program."""

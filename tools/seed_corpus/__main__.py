@@ -11,7 +11,8 @@ compiler's conditions, the rules and passes that changed it, and its operators w
 takes, time and again, the program that adds the most for the time that it takes, and leaves out of it what does not
 matter for that. Both go on where they were stopped. `choose` puts the smaller programs in order, those first that add
 the most for their time, and writes `fuzz/generation/seed_corpus.txt`. `reach` finds what operators and features the
-programs have that reach a function, and writes `fuzz/generation/reach.json`, by which campaigns with a focus go.
+programs have that reach a function, and writes `fuzz/generation/reach.json`, by which campaigns with a focus go; it has
+to see the code with which the programs were collected, whose lines it counts.
 """
 
 from __future__ import annotations

@@ -71,10 +71,9 @@ def outcomes_of(path: Path, module: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for place in _PLACES[first:]:
         line = int(place.split(":")[1])
-        around = [name for name, lines in functions.items() if line in lines]
-        if around:
-            # The innermost one comes last.
-            found.setdefault(around[-1], []).extend(f"{place} {outcome}" for outcome in _OUTCOMES)
+        around = next((name for name, lines in functions.items() if line in lines), None)
+        if around is not None:
+            found.setdefault(around, []).extend(f"{place} {outcome}" for outcome in _OUTCOMES)
     del _PLACES[first:]
     return found
 

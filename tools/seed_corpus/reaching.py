@@ -42,13 +42,13 @@ def reach_text(pool: Sequence[Entry], corpus: Sequence[Entry]) -> str:
     for row, features in enumerate(found):
         has[row, [column[one] for one in features]] = 1
 
-    scores: dict[Function, Counter[int]] = {
-        functions[number]: Counter() for one in pool for number in one.reached if number in functions
+    scores: dict[Function, dict[int, float]] = {
+        functions[number]: defaultdict(float) for one in pool for number in one.reached if number in functions
     }
     for number, feature, score in _likeliest(pool, functions, has):
-        scores[functions[number]][feature] += score  # type: ignore[assignment]
+        scores[functions[number]][feature] += score
     seeds = _seeds(corpus, functions)
-    chosen = {one: [place for place, _ in each.most_common(_MOST_FEATURES)] for one, each in scores.items()}
+    chosen = {one: _greatest(each)[:_MOST_FEATURES] for one, each in scores.items()}
     used = sorted({place for each in chosen.values() for place in each})
     renumbered = {place: index for index, place in enumerate(used)}
     modules: dict[str, dict[str, list[list[int]]]] = defaultdict(dict)
@@ -120,12 +120,14 @@ def _likeliest(
 def _seeds(corpus: Sequence[Entry], functions: Mapping[int, Function]) -> dict[Function, list[int]]:
     """Return the programs of the corpus that reach the most of a function that few others reach."""
     counts = Counter(number for one in corpus for number in one.reached)
-    found: dict[Function, Counter[int]] = defaultdict(Counter)
+    found: dict[Function, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     for one in corpus:
         for number in one.reached:
             if number in functions and counts[number] < _COMMON * len(corpus):
-                found[functions[number]][one.seed] += 1 / counts[number]  # type: ignore[assignment]
-    return {
-        function: [seed for seed, _ in sorted(each.items(), key=lambda one: (-one[1], one[0]))[:_MOST_SEEDS]]
-        for function, each in found.items()
-    }
+                found[functions[number]][one.seed] += 1 / counts[number]
+    return {function: _greatest(each)[:_MOST_SEEDS] for function, each in found.items()}
+
+
+def _greatest(scores: Mapping[int, float]) -> list[int]:
+    """Return numbers by falling score; the lesser first of two with the same."""
+    return sorted(scores, key=lambda one: (-scores[one], one))

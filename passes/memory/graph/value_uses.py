@@ -167,8 +167,12 @@ def find_chains(
     chain_of: dict[TensorSpec, list[TensorSpec]] = {}
     for step, node in enumerate(graph_module.graph.nodes):
         for out, roots in possible_places(node):
-            # A buffer that a result is written to has its memory from the beginning on.
-            if out not in free or out in chain_of or roles.owners[out].op == "placeholder":
+            if out not in free or out in chain_of:
+                continue
+            # A buffer that a result is written to has its memory from the beginning on, and a result that lies in the
+            # memory of an earlier one has it from there on.
+            owner = roles.owners[out]
+            if owner.op == "placeholder" or owner not in node.all_input_nodes:
                 continue
             for root in roots:
                 members = chain_of.get(root, [root])

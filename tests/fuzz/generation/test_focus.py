@@ -6,8 +6,10 @@ import json
 import subprocess
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from tools.seed_corpus import reaching
 from tools.seed_corpus.entries import Entry, number_of
 
@@ -15,6 +17,7 @@ from exirkit.fuzz.campaigns import CampaignConfig, changed_code
 from exirkit.fuzz.campaigns.standard import StandardBench
 from exirkit.fuzz.compilers import ExirkitCompiler, drawn_choices, unusual_choices
 from exirkit.fuzz.generation import Focus, Policy, features_of, focus, focusable, generate, program_of
+from exirkit.fuzz.generation.seed_corpus import corpus
 from exirkit.fuzz.mutants import Mutant, shipped_mutants
 from exirkit.fuzz.mutants.bench import _Programs
 from exirkit.fuzz.programs import check_program, program_text
@@ -52,12 +55,33 @@ def test_what_reaches_functions_is_known() -> None:
 
 
 def test_a_focus_takes_programs_of_the_corpus_and_generated_ones_in_turn() -> None:
-    made = Focus(["runtime_ref.kernels.arithmetic"])
-    texts = [program_text(made.program_of(seed)) for seed in range(6)]
-    assert len(set(texts)) == 6
-    assert texts == [program_text(Focus(["runtime_ref.kernels.arithmetic"]).program_of(seed)) for seed in range(6)]
+    names = ["runtime_ref.kernels.arithmetic"]
+    texts = [program_text(Focus(names).program_of(seed)) for seed in range(8)]
+    stored = {text for _, text in corpus()}
+    assert [text in stored for text in texts] == [True, False] * 4
+    assert len(set(texts)) == 8
+    assert texts == [program_text(Focus(names).program_of(seed)) for seed in range(8)]
     for seed in range(40):
-        check_program(made.program_of(seed))
+        check_program(Focus(names).program_of(seed))
+
+
+def test_the_first_programs_are_those_that_reach_the_function() -> None:
+    name = next(
+        name for name in sorted(focusable()) if not name.startswith("rule:") and len(Focus([name]).features) > 3
+    )
+    module, _, function = name.partition(":")
+    seeds = json.loads(focus.FILE.read_text(encoding="utf-8"))["functions"][module][function][1]
+    assert seeds
+    texts = dict(corpus())
+    assert program_text(Focus([name]).program_of(0)) == texts[seeds[0]]
+
+
+def test_packages_modules_and_classes_can_be_named() -> None:
+    package, module = Focus(["passes.legalize"]), Focus(["passes.legalize.volumes"])
+    assert {*module.features} < {*package.features}
+    assert {*Focus(["passes.optimize.fold_constants:KnownValues"]).features} <= {
+        *Focus(["passes.optimize.fold_constants"]).features
+    }
 
 
 def test_a_bench_has_the_programs_of_its_focus() -> None:
@@ -66,6 +90,15 @@ def test_a_bench_has_the_programs_of_its_focus() -> None:
     assert bench.make(1).text == program_text(Focus(names).program_of(1))
     assert bench.check(bench.make(1)).verdict == "passed"
     assert CampaignConfig().identity("") != CampaignConfig(focus=names).identity("")
+    assert StandardBench.quotas(CampaignConfig(focus=names)) == {}
+
+
+@pytest.mark.parametrize(
+    "other", [{"policy": {"dtypes": ["float32"]}}, {"target": "official"}, {"against": ("json:dumps",)}]
+)
+def test_a_focus_has_programs_of_its_own(other: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="a focus is for our own chain"):
+        CampaignConfig(focus=("passes.legalize",), **other)
 
 
 def test_names_that_nothing_reaches_are_an_error() -> None:

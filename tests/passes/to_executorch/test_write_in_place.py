@@ -245,15 +245,22 @@ def expect(found: Sequence[Any], wanted: Sequence[Tensor]) -> None:
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
 
-def runs_like_eager(manager: ExecutorchProgramManager, body: Body, official: OfficialRuntime | None = None) -> None:
+def runs_like_eager(
+    manager: ExecutorchProgramManager,
+    body: Body,
+    official: OfficialRuntime | None = None,
+    *,
+    in_place: bool = False,
+) -> None:
     program = manager.exported_program()
-    assert check_memory_plan(program.graph_module, graph_signature=program.graph_signature) == []
+    findings = check_memory_plan(program.graph_module, graph_signature=program.graph_signature, in_place=in_place)
+    assert findings == []
     eager = State(body)
     with torch.no_grad():
         wanted = [[one.clone() for one in listed(eager(*step))] for step in steps()]
     runs: list[Any] = [] if official is None else [official.run(manager.buffer, steps()).unwrap()]
     for sanitize in (False, True):
-        method = Runtime.get().load_program(manager.buffer, sanitize=sanitize).load_method("forward")
+        method = Runtime.get().load_program(manager.buffer, sanitize=sanitize, in_place=in_place).load_method("forward")
         runs.append([[one.clone() for one in listed(method.execute(step))] for step in steps()])
     for run in runs:
         for found, results in zip(run, wanted, strict=True):
@@ -340,6 +347,19 @@ def test_a_value_in_memory_of_another_does_not_move_to_a_state() -> None:
 
     extra = {ops.edge.aten.relu.default}
     runs_like_eager(lowered(read_in_between, optimization_level=1, reinplace_extra_ops=extra), read_in_between)
+
+
+def test_a_value_in_memory_of_another_lies_over_no_third() -> None:
+    """The planner lets results lie over arguments, too: one that has a place already is live from when that was."""
+
+    def product(_: State, x: Tensor, place: Tensor) -> Tensor:
+        one, other = torch.sin(x), torch.cos(x)
+        return one * other + place
+
+    planner = MemoryPlanningPass(in_place=True)
+    extra = {ops.edge.aten.mul.Tensor}
+    made = lowered(product, optimization_level=0, reinplace_extra_ops=extra, memory_planning_pass=planner)
+    runs_like_eager(made, product, in_place=True)
 
 
 @pytest.mark.parametrize("planned", [True, False])

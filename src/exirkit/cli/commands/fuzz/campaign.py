@@ -137,7 +137,8 @@ def fuzz(
     focus: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="MODULE[:FUNCTION]|rule:ID", help="Programs that reach this part of the compiler; repeatable."
+            metavar="PACKAGE|MODULE[:FUNCTION]|rule:ID",
+            help="Programs that reach this part of the compiler; repeatable.",
         ),
     ] = None,
     changed: Annotated[
@@ -181,10 +182,6 @@ def fuzz(
         from exirkit.fuzz import Attachment, changed_since, load_bench, parse_seeds
 
     _check_against(against, model, target, bench)
-    if (focus or changed) and (against or policy or rules or pipeline or target != "exirkit"):
-        raise usage_error(
-            "--focus and --changed are for our own chain, without --against, --policy, --rules or --pipeline"
-        )
     wanted = seeds or (_DEFAULT_SEEDS if minutes is None else None)
     first, count = parse_seeds(wanted) if wanted is not None else (0, None)
     levels = (0, 1, 2) if choices == "drawn" and target == "exirkit" and not against else (1,)

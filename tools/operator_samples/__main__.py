@@ -19,12 +19,11 @@ import math
 import os
 import sys
 import warnings
-import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain, count
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +48,11 @@ from exirkit.fuzz.programs import Contents, make_tensor
 from exirkit.fuzz.programs.inference import operator_named
 from exirkit.patterns import name_of
 
+from .changes import LEFT_OUT_ARGUMENTS, changed_calls, enlarged, in_order, twice_changed_calls, with_tensor
+
+FURTHER = Path(__file__).with_name("further.jsonl")
+"""Calls of operators of our decompositions that none of PyTorch's samples makes, and sorts that keep equal elements in
+order: the operator, its arguments, and those by name at the end."""
 _SAMPLES = 12
 _MOST_ELEMENTS = 64
 _SIZES = {20: 5, 10: 4, 5: 3, 15: 4, 25: 5, 8: 2}
@@ -56,9 +60,6 @@ _SIZES = {20: 5, 10: 4, 5: 3, 15: 4, 25: 5, 8: 2}
 _DTYPES = (torch.float32, torch.int64, torch.bool)
 _MOST_RECORDED, _MOST_CHANGED, _MOST_LARGER, _MOST_OF_TWO = 5, 16, 2, 8
 """Calls of one operator that are kept, at most."""
-_LONG, _MOST_OF_LARGER = 17, 250
-"""Elements along a dim of a larger call, at least, since sorts of fewer keep equal elements in order; and in all."""
-_LEFT_OUT_ARGUMENTS = frozenset({"device", "pin_memory", "generator"})
 _ROOMS = ("emit", "ir", "passes", "patterns", "runtime_ref", "verifiers")
 _COMMON = 0.05
 """What is measured for the rarity of calls, and the share of calls from which on a line that they reach is not rare."""
@@ -84,110 +85,11 @@ _LEFT_OUT = (
     "batch_norm", "native_batch_norm", "instance_norm",
     "set_", "resize", "to_sparse", "_fused_rms_norm_backward",
 )  # fmt: skip
-# They leave open which of equal elements comes first, and choose the first one among few; of many matrices one is
-# singular, or nearly.
-_OPEN_WHERE_LONG = tuple(
-    f"aten.{name}" for name in ("sort", "argsort", "topk", "mode", "median", "nanmedian", "linalg_")
-)
 # Of matrices that are singular, or nearly, they give what rounding happens to.
 _OF_REGULAR_MATRICES = ("aten.linalg_inv", "aten.linalg_cond")
 _MOST_RESULTS = 500
 _DRAWS = 12
 _EXAMINED, _MEASURED = 6, 2
-_NUMBERS: Sequence[float] = (0, -0.0, 1, 3, -1, 0.5, math.inf, -math.inf, math.nan)
-
-# Operators of our decompositions that none of PyTorch's samples calls, and sorts that keep equal elements in order.
-_FURTHER = """
-["aten._pad_circular.default", "f32[1, 2, 5]", [1, 2]]
-["aten._pad_circular.default", "f32[1, 2, 4, 3]", [2, 1, 0, 3]]
-["aten._pad_circular.default", "i64[2, 2, 4]", [-1, 3]]
-["aten.__lshift__.Tensor", "i64[5]", "i64[5]"]
-["aten.__lshift__.Scalar", "i64[5]", 3]
-["aten.__rshift__.Tensor", "i64[5]", "i64[5]"]
-["aten.__rshift__.Scalar", "i64[5]", 3]
-["aten.sort.stable", "f32[2, 20]", {"kwargs": {"stable": true, "descending": true}}]
-["aten.sort.stable", "i64[20]", {"kwargs": {"stable": true}}]
-["aten.argsort.stable", "f32[3, 18]", {"kwargs": {"stable": true, "dim": 1}}]
-["aten._int_mm.default", "i8[17, 8]", "i8[8, 8]"]
-["aten._trilinear.default", "f32[2, 1, 3]", "f32[1, 4, 3]", "f32[2, 1, 3]", [1], [0], [0], [2]]
-["aten.adaptive_max_pool3d.default", "f32[1, 2, 3, 4, 2]", [2, 3, 1]]
-["aten._prelu_kernel.default", "f32[2, 3]", "f32[1, 3]"]
-["aten._unsafe_index.Tensor", "f32[4, 3]", [{"tensor": "i64[3]", "numbers": [3, 0, -1]}]]
-["aten._unsafe_index_put.default", "f32[4, 3]", [{"tensor": "i64[2]", "numbers": [3, 0]}], "f32[2, 3]"]
-["aten._unsafe_index_put.default", "f32[4, 3]", [{"tensor": "i64[3]", "numbers": [3, 0, 3]}], "f32[3, 3]", true]
-["aten.affine_grid_generator.default", "f32[2, 2, 3]", [2, 1, 3, 4], false]
-["aten.affine_grid_generator.default", "f32[1, 3, 4]", [1, 1, 2, 3, 2], true]
-["aten.col2im.default", "f32[1, 8, 4]", [3, 3], [2, 2], [1, 1], [0, 0], [1, 1]]
-["aten.fill.Tensor", "f32[3, 2]", "f32[]"]
-["aten.floor_divide.Scalar", "i64[5]", 3]
-["aten.isin.Scalar_Tensor", 2, "i64[4]"]
-["aten.isin.Tensor_Scalar", "i64[4]", 2]
-["aten.log_sigmoid_forward.default", "f32[2, 3]"]
-["aten.nll_loss_forward.default", "f32[3, 4]", {"tensor": "i64[3]", "numbers": [0, 3, 1]}, null, 1, -100]
-["aten.nll_loss2d_forward.default", "f32[1, 3, 2, 2]", {"tensor": "i64[1, 2, 2]", "numbers": [0, 2, 1, 1]}, null, 1, 1]
-["aten.norm.Scalar", "f32[2, 3]", 2]
-["aten.norm.ScalarOpt_dim", "f32[2, 3]", 1, [1]]
-["aten.norm.ScalarOpt_dim_dtype", "f16[2, 3]", 2, [0], true, {"torch": "float32"}]
-["aten.squeeze_copy.dims", "f32[1, 3, 1]", [0, 2]]
-["aten.unsafe_split_with_sizes.default", "f32[5, 2]", [2, 3]]
-["aten.xlogy.Scalar_Other", "f32[4]", 2.5]
-["aten.xlogy.Scalar_Self", 2.5, "f32[4]"]
-["aten.special_xlog1py.other_scalar", "f32[4]", 2.5]
-["aten.special_xlog1py.self_scalar", 2.5, "f32[4]"]
-["aten.zero.default", "f32[4]"]
-["aten.repeat_interleave.Tensor", {"tensor": "i64[3]", "numbers": [2, 0, 4]}, {"kwargs": {"output_size": 6}}]
-["aten.repeat_interleave.Tensor", {"tensor": "i64[5]", "numbers": [1, 3, 0, 0, 2]}, {"kwargs": {"output_size": 6}}]
-["aten._adaptive_avg_pool3d.default", "f32[1, 2, 3, 4, 2]", [2, 3, 1]]
-["aten.avg_pool3d.default", "i64[1, 1, 2, 2, 4]", [2, 2, 2], [2, 2, 2]]
-["aten.avg_pool3d.default", "i64[1, 2, 3, 2, 3]", [2, 1, 2], [1, 1, 1], [1, 0, 1], false, false]
-["aten.histogram.bins_tensor", "f32[7]", {"tensor": "f32[4]", "numbers": [-2, -0.5, 1, 1.5]}]
-["aten.max_pool2d_with_indices_backward.default", "f32[1, 1, 2, 2]", "f32[1, 1, 3, 3]", [2, 2], [1, 1], [0, 0], \
-[1, 1], false, {"tensor": "i64[1, 1, 2, 2]", "numbers": [4, 4, 1, 8]}]
-["quantized_decomposed.quantize_per_tensor.default", "f32[2, 3]", 0.5, 3, -128, 127, {"torch": "int8"}]
-["quantized_decomposed.quantize_per_tensor.tensor", "f32[2, 3]", {"tensor": "f32[1]", "numbers": [0.5]}, \
-{"tensor": "i64[1]", "numbers": [3]}, 0, 255, {"torch": "uint8"}]
-["quantized_decomposed.quantize_per_tensor.tensor2", "f32[2, 3]", {"tensor": "f32[1]", "numbers": [1]}, \
-{"tensor": "i64[1]", "numbers": [3]}, {"tensor": "i64[1]", "numbers": [0]}, {"tensor": "i64[1]", \
-"numbers": [255]}, {"torch": "uint8"}]
-["quantized_decomposed.dequantize_per_tensor.default", "i8[2, 3]", 0.5, 3, -128, 127, {"torch": "int8"}]
-["quantized_decomposed.dequantize_per_tensor.tensor", "u8[2, 3]", {"tensor": "f32[1]", "numbers": [0.5]}, \
-{"tensor": "i64[1]", "numbers": [3]}, 0, 255, {"torch": "uint8"}]
-["quantized_decomposed.dequantize_per_tensor.tensor2", "u8[2, 3]", {"tensor": "f32[1]", "numbers": [0.5]}, \
-{"tensor": "i64[1]", "numbers": [3]}, {"tensor": "i64[1]", "numbers": [0]}, {"tensor": "i64[1]", \
-"numbers": [255]}, {"torch": "uint8"}]
-["quantized_decomposed.quantize_per_channel.default", "f32[2, 3]", {"tensor": "f32[2]", "numbers": [0.5, 1]}, \
-{"tensor": "i64[2]", "numbers": [3, -2]}, 0, -128, 127, {"torch": "int8"}]
-["quantized_decomposed.dequantize_per_channel.default", "i8[2, 3]", {"tensor": "f32[2]", "numbers": [0.5, 1]}, \
-{"tensor": "i64[2]", "numbers": [3, -2]}, 0, -128, 127, {"torch": "int8"}]
-["quantized_decomposed.quantize_per_token.default", "f32[2, 3]", {"tensor": "f64[2, 1]", "numbers": [0.5, 1]}, \
-{"tensor": "i64[2, 1]", "numbers": [3, -2]}, -128, 127, {"torch": "int8"}]
-["quantized_decomposed.dequantize_per_token.default", "i8[2, 3]", {"tensor": "f64[2, 1]", "numbers": [0.5, 1]}, \
-{"tensor": "i64[2, 1]", "numbers": [3, -2]}, -128, 127, {"torch": "int8"}, {"torch": "float32"}]
-["quantized_decomposed.fake_quant_per_channel.default", "f32[2, 3]", {"tensor": "f32[2]", "numbers": [0.5, 1]}, \
-{"tensor": "i32[2]", "numbers": [100, -100]}, 0, -128, 127]
-["quantized_decomposed.choose_qparams.tensor", "f32[5]", -128, 127, 0.001, {"torch": "int8"}]
-["quantized_decomposed.choose_qparams_symmetric.tensor", "f32[5]", -128, 127, 0.00001, {"torch": "int8"}]
-["quantized_decomposed.choose_qparams_symmetric.tensor", "f32[2, 3]", -7, 7, 0.00001, {"torch": "int8"}]
-["quantized_decomposed.choose_qparams_per_token.default", "f32[2, 3]", {"torch": "int8"}]
-["quantized_decomposed.choose_qparams_per_token_asymmetric.default", "f32[2, 4]", {"torch": "int8"}]
-["quantized_decomposed.quantize_per_channel_group.default", "f32[2, 4]", {"tensor": "f32[2, 2]", \
-"numbers": [1, 0.5, 2, 0.25]}, {"tensor": "i32[2, 2]", "numbers": [0, 3, -2, 1]}, -128, 127, \
-{"torch": "int8"}, 2]
-["quantized_decomposed.dequantize_per_channel_group.default", "i8[2, 4]", {"tensor": "f32[2, 2]", \
-"numbers": [1, 0.5, 2, 0.25]}, {"tensor": "i8[2, 2]", "numbers": [-100, 3, -2, 1]}, -128, 127, \
-{"torch": "int8"}, 2, {"torch": "float32"}]
-["quantized_decomposed.dequantize_per_channel_group.default", {"tensor": "i8[2, 4]", "numbers": [100, 2, 3, \
--4, 5, 127, 7, 8]}, {"tensor": "f32[2, 2]", "numbers": [1, 0.5, 2, 0.25]}, {"tensor": "i8[2, 2]", \
-"numbers": [-100, 3, -2, 1]}, -128, 127, {"torch": "int8"}, 2, {"torch": "float32"}]
-"""
-
-
-# No double is that number.
-_GREAT_NUMBER = 2**53 + 1
-_OTHER_DTYPES: Mapping[torch.dtype, Sequence[torch.dtype]] = {
-    torch.float32: (torch.float16, torch.bfloat16, torch.float64),
-    torch.int64: (torch.int32, torch.int8, torch.uint8, torch.int16),
-}
 
 
 def recorded(module: CalledSample) -> Iterator[Sample]:
@@ -245,7 +147,7 @@ def sample_of(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Sampl
         return [written(each) for each in one] if isinstance(one, list | tuple) else one
 
     made_args = tuple(written(one) for one in args)
-    made_kwargs = {key: written(one) for key, one in kwargs.items() if key not in _LEFT_OUT_ARGUMENTS}
+    made_kwargs = {key: written(one) for key, one in kwargs.items() if key not in LEFT_OUT_ARGUMENTS}
     fine = tensors and all(len(one.numbers) <= _MOST_ELEMENTS and one.dtype in DTYPES for one in tensors)
     return Sample(name, made_args, made_kwargs, ()) if fine else None
 
@@ -266,17 +168,12 @@ def checked(sample: Sample) -> Sample | None:
     # Scales are positive, and zero points lie within limits.
     count_of_free = 1 if sample.op.startswith(_QUANTIZING) else len(sample.tensors)
     for place in range(count_of_free):
-        freed = _with_tensor(made, place, lambda one: replace(one, is_free=True))
+        freed = with_tensor(made, place, lambda one: replace(one, is_free=True))
         drawn = (_filled(freed, seed) for seed in range(_DRAWS))
         same = (freed.mapped(partial(_same, number=number)) for number in (0, 1, 2**63 - 1))
         if all(_types(_results(one)) == made.results for one in chain(drawn, same)):
             made = freed
     return made
-
-
-def _with_tensor(sample: Sample, place: int, change: Callable[[TensorSample], TensorSample]) -> Sample:
-    numbers = count()
-    return sample.mapped(lambda one: change(one) if next(numbers) == place else one)
 
 
 def _filled(sample: Sample, seed: int) -> Sample:
@@ -371,136 +268,6 @@ def edge_calls(samples: Sequence[Sample]) -> int:
     return retraced - (-sum(node.op == "call_function" for node in nodes) // len(samples))
 
 
-def changed(sample: Sample) -> Iterator[tuple[str, Sample]]:
-    """Yield calls that differ in one argument, and what kind of argument that is."""
-    yield from ((f"number {_of_number(one.args[1])}", one) for one in _with_numbers(sample))
-    operator = operator_named(sample.op)
-    assert operator is not None
-    for place, parameter in enumerate(operator._schema.arguments):
-        name = parameter.name
-        given = sample.args[place] if place < len(sample.args) else sample.kwargs.get(name, parameter.default_value)
-        if name in _LEFT_OUT_ARGUMENTS or isinstance(given, str):
-            continue
-        is_whole = all(one.dtype == torch.int64 for one in sample.tensors)
-        options = list(_options(str(parameter.type), given, is_whole))
-        if isinstance(given, list | tuple) and isinstance(parameter.default_value, list) and given:
-            options.append(("left out", tuple(parameter.default_value)))
-        for what, option in options:
-            if place < len(sample.args):
-                made = replace(sample, args=(*sample.args[:place], option, *sample.args[place + 1 :]))
-            else:
-                made = replace(sample, kwargs={**sample.kwargs, name: option})
-            yield f"{name} {what}", made
-    yield from (("empty", one) for one in _emptied(sample))
-    yield from (("longer", one) for one in _lengthened(sample))
-    for dtype, others in _OTHER_DTYPES.items():
-        if any(one.dtype == dtype for one in sample.tensors):
-            for other in others:
-                yield "dtype", sample.mapped(partial(_converted, dtype=dtype, other=other))
-
-
-def _with_numbers(sample: Sample) -> Iterator[Sample]:
-    """Yield calls with a number instead of the second tensor."""
-    name = sample.op.removesuffix("Tensor") + "Scalar"
-    if sample.op.endswith(".Tensor") and operator_named(name) is not None and len(sample.args) == 2:
-        yield from (replace(sample, op=name, args=(sample.args[0], number)) for number in _NUMBERS)
-
-
-def _converted(one: TensorSample, dtype: torch.dtype, other: torch.dtype) -> TensorSample:
-    return replace(one, dtype=other) if one.dtype == dtype else one
-
-
-def _options(kind: str, given: Any, is_whole: bool) -> Iterator[tuple[str, Any]]:
-    """Yield other values of an argument, and in what they differ."""
-    if isinstance(given, list | tuple):
-        yield from _lists(tuple(given))
-    elif isinstance(given, TensorSample):
-        yield from [("none", None)] if kind == "Optional[Tensor]" else []
-    elif kind in ("number", "float", "Optional[number]", "Optional[float]"):
-        numbers = (*_NUMBERS, _GREAT_NUMBER) if is_whole and "number" in kind else _NUMBERS
-        others = (one for one in numbers if type(one) is not type(given) or str(one) != str(given))
-        yield from ((_of_number(one), one) for one in others)
-    elif kind in ("int", "SymInt", "Optional[int]") and isinstance(given, int):
-        yield from ((_of_number(one), one) for one in ((-1, -2, 0, 1) if given >= 0 else (0, 1)))
-    elif kind == "bool":
-        yield "", not given
-
-
-def _of_number(number: float) -> str:
-    """Return what numbers are alike: zeros of either sign, what is not finite and what no double is stand alone."""
-    return repr(number) if number in (0, _GREAT_NUMBER) or not math.isfinite(number) else ""
-
-
-def _lists(given: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield lists with one number changed, with one less, or in another order, and in what they differ."""
-    if not all(type(one) in (int, bool) for one in given):
-        return
-    for place, one in enumerate(given):
-        others = (not one,) if isinstance(one, bool) else (one + 1, one - 1, one - len(given))
-        for step, other in enumerate(others):
-            yield f"{place} {step}", (*given[:place], other, *given[place + 1 :])
-    if len(given) > 1:
-        yield "without its last", given[:-1]
-        if len(set(given)) > 1:
-            yield "turned round", given[::-1]
-
-
-def _emptied(sample: Sample) -> Iterator[Sample]:
-    """Yield calls without elements along a dim: of one tensor, and of all tensors that have a size."""
-    tensors = sample.tensors
-    for place, tensor in enumerate(tensors):
-        for dim in range(len(tensor.sizes)):
-            sizes = (*tensor.sizes[:dim], 0, *tensor.sizes[dim + 1 :])
-            yield _with_tensor(sample, place, partial(replace, sizes=sizes, numbers=()))
-    for size in sorted({size for one in tensors for size in one.sizes if size > 1}):
-        yield sample.mapped(partial(_without_elements, size=size))
-
-
-def _lengthened(sample: Sample) -> Iterator[Sample]:
-    """Yield calls with one more tensor in a list, which has no elements along one dim."""
-    for place, given in enumerate(sample.args):
-        if isinstance(given, list | tuple) and len(given) > 1 and all(isinstance(one, TensorSample) for one in given):
-            for dim in range(len(given[0].sizes)):
-                sizes = (*given[0].sizes[:dim], 0, *given[0].sizes[dim + 1 :])
-                longer = (*given, replace(given[0], sizes=sizes, numbers=()))
-                yield replace(sample, args=(*sample.args[:place], longer, *sample.args[place + 1 :]))
-
-
-def enlarged(sample: Sample) -> Iterator[Sample]:
-    """Yield calls on tensors that are longer along a dim, all those that have as many elements there."""
-    if sample.op.startswith(_OPEN_WHERE_LONG) and not sample.kwargs.get("stable"):
-        return
-    longest = max((one.sizes for one in sample.tensors), key=len)
-    for dim in range(-1, -len(longest) - 1, -1):
-        if longest[dim] > 1 and 0 not in longest:
-            made = sample.mapped(partial(_repeated, dim=dim, size=longest[dim], times=-(-_LONG // longest[dim])))
-            if all(math.prod(one.sizes) <= _MOST_OF_LARGER for one in made.tensors):
-                yield made
-
-
-def _repeated(one: TensorSample, dim: int, size: int, times: int) -> TensorSample:
-    if len(one.sizes) < -dim or one.sizes[dim] != size:
-        return one
-    sizes = [each * (times if place == dim + len(one.sizes) else 1) for place, each in enumerate(one.sizes)]
-    return replace(one, sizes=tuple(sizes), numbers=one.numbers * times)
-
-
-def _without_elements(one: TensorSample, size: int) -> TensorSample:
-    if size not in one.sizes:
-        return one
-    return replace(one, sizes=tuple(0 if each == size else each for each in one.sizes), numbers=())
-
-
-def _in_order(samples: Iterable[Sample]) -> list[Sample]:
-    """Return calls, those of few elements last, in an order that depends on nothing but the calls themselves."""
-    return sorted(samples, key=lambda each: (_is_tiny(each), -len(each.kwargs), zlib.crc32(each.pattern.encode())))
-
-
-def _is_tiny(sample: Sample) -> bool:
-    counts = [math.prod(one.sizes) for one in sample.tensors]
-    return max(counts) < 2 or 0 in counts
-
-
 def kept(groups: Sequence[Sequence[Sample]], most: int) -> list[Sample]:
     """Return calls of an operator that eager PyTorch and our compiler take, of each group in turn."""
     fine: dict[str, Sample] = {}
@@ -532,7 +299,7 @@ def recorded_calls(names: Sequence[str]) -> dict[str, dict[str, Sample]]:
 def further_calls() -> dict[str, list[Sample]]:
     """Return calls of operators of which PyTorch has no samples, by operator."""
     found: dict[str, list[Sample]] = defaultdict(list)
-    for line in filter(None, _FURTHER.splitlines()):
+    for line in FURTHER.read_text(encoding="utf-8").splitlines():
         op, *args = json.loads(line)
         kwargs = args.pop()["kwargs"] if isinstance(args[-1], dict) and "kwargs" in args[-1] else {}
         sample = read_sample(json.dumps({"op": op, "args": args, "kwargs": kwargs, "results": [], "calls": 0}))
@@ -546,28 +313,6 @@ def _plainly_filled(one: TensorSample) -> TensorSample:
         return one
     numbers = tuple(place * 7 % 5 - (one.dtype.is_signed and 2) for place in range(math.prod(one.sizes)))
     return replace(one, numbers=numbers, is_free=False)
-
-
-def twice_changed_calls(changes: Mapping[str, Sequence[Sequence[Sample]]]) -> dict[str, list[list[Sample]]]:
-    """Return calls that differ from others in two arguments by operator, in groups by the second of these."""
-    kinds: dict[str, dict[str, dict[str, Sample]]] = defaultdict(lambda: defaultdict(dict))
-    for name, groups in changes.items():
-        for one in (group[0] for group in groups if group):
-            for kind, other in changed(one):
-                if other.op == name:
-                    kinds[name][kind].setdefault(other.pattern, other)
-    return {name: [_in_order(group.values()) for _, group in sorted(groups.items())] for name, groups in kinds.items()}
-
-
-def changed_calls(found: Mapping[str, Mapping[str, Sample]]) -> dict[str, list[list[Sample]]]:
-    """Return calls that differ from others in one argument by operator, in groups by the argument."""
-    kinds: dict[str, dict[str, dict[str, Sample]]] = defaultdict(lambda: defaultdict(dict))
-    for name in sorted(found):
-        for one in found[name].values():
-            for kind, other in changed(one):
-                if other.pattern not in found.get(other.op, {}):
-                    kinds[other.op][kind].setdefault(other.pattern, other)
-    return {name: [_in_order(group.values()) for _, group in sorted(groups.items())] for name, groups in kinds.items()}
 
 
 def lines_of(
@@ -642,7 +387,7 @@ def main() -> int:
     pairs = twice_changed_calls(changes)
     lines: list[str] = []
     for name in track(sorted({*found, *changes}), "examined", console=Console(stderr=True)):
-        lines += lines_of(name, _in_order(found.get(name, {}).values()), changes.get(name, ()), pairs.get(name, ()))
+        lines += lines_of(name, in_order(found.get(name, {}).values()), changes.get(name, ()), pairs.get(name, ()))
     made = with_rarity(sorted(set(lines)))
     if args.operators:
         before = args.file.read_text(encoding="utf-8").splitlines() if args.file.exists() else []

@@ -1,0 +1,1 @@
+"""Records calls of operators for generated programs: `python -m tools.operator_samples`."""
