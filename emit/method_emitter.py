@@ -35,6 +35,7 @@ from exirkit.ir import (
     sample_ints,
     stack_frames,
     view,
+    written_arguments,
 )
 
 from .control_flow import ControlFlowEmitter
@@ -277,8 +278,10 @@ class MethodEmitter:
         data = 0
         if spec.mem_offset is not None:
             data = self._initial_value(node, spec, name)
-        # What is computed into a buffer of zeros would look like any other result; its name shows what it is.
-        has_name = has_name or spec in self._computed_specs
+        # A buffer of zeros would look like any other result if it is computed, and like garbage if nothing writes to
+        # it; its name shows what it is.
+        is_written = any(node in written_arguments(user) for user in node.users)
+        has_name = has_name or spec in self._computed_specs or not is_written
         if has_name or data:
             extra = ExtraTensorInfo(
                 fully_qualified_name=name if has_name else None, location=TensorDataLocation.SEGMENT

@@ -105,6 +105,7 @@ from .graph.programs import is_module_program as is_module_program
 from .graph.programs import module_of_program as module_of_program
 from .graph.programs import program_of_module as program_of_module
 from .graph.programs import take_foreign_handles as take_foreign_handles
+from .graph.programs import written_arguments as written_arguments
 from .graph.subgraph_editor import SealedSubgraphError as SealedSubgraphError
 from .graph.subgraph_editor import SubgraphEditor as SubgraphEditor
 from .graph.subgraph_editor import program_around as program_around

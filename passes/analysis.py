@@ -35,6 +35,7 @@ from exirkit.ir import (
     named_arguments,
     stored_tensor,
     underlying,
+    written_arguments,
 )
 
 
@@ -364,7 +365,7 @@ class StoredValues:
         for node in self.program.graph.nodes:
             if node.op != "call_function":
                 continue
-            written += _written_arguments(node)
+            written += written_arguments(node)
             for source in _shared_arguments(node):
                 self._groups.link(source, node)
         return frozenset(map(self._groups.of, written))
@@ -437,14 +438,6 @@ def place_of(tensor: torch.Tensor) -> tuple[Any, ...]:
 def nbytes_of(tensor: torch.Tensor) -> int:
     """Return the bytes of a tensor's elements, each once."""
     return tensor.numel() * tensor.element_size()
-
-
-def _written_arguments(node: Node) -> list[Node]:
-    schema = getattr(underlying(node.target), "_schema", None)
-    if schema is None:
-        # A body of control flow may write to whatever it is given.
-        return [] if node.target is operator.getitem or is_pure(node) else list(node.all_input_nodes)
-    return _arguments_where(node, schema, lambda alias: bool(alias.is_write))
 
 
 def _shared_arguments(node: Node) -> list[Node]:

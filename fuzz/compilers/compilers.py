@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 
 from torch.export import ExportedProgram
 
-from exirkit.ir import ALIGNMENT, Diagnostic, UsageError
+from exirkit.ir import ALIGNMENT, Diagnostic, UsageError, operator_named
 from exirkit.passes import (
     ApplyRules,
     EdgeCompileConfig,
@@ -95,6 +95,7 @@ class ExirkitCompiler:
         remove_view_copy: Let reshaping copies share the memory of their source.
         skip_dim_order: Keep memory formats.
         run_reinplace_pass: As in `ExecutorchBackendConfig`; so are the following ones.
+        reinplace_extra_ops: Names of operators, such as `aten.relu.default`.
         do_quant_fusion_and_const_prop: Compute with quantized values as integers.
         optimize_for: `speed` or `size`.
         search: How many rewrites may be tried in each method at level 2.
@@ -125,6 +126,7 @@ class ExirkitCompiler:
     remove_view_copy: bool = True
     skip_dim_order: bool = False
     run_reinplace_pass: bool = False
+    reinplace_extra_ops: tuple[str, ...] = ()
     do_quant_fusion_and_const_prop: bool = False
     optimize_for: Literal["speed", "size"] = "speed"
     search: int = 0
@@ -196,6 +198,7 @@ class ExirkitCompiler:
             memory_planning_pass=planner,
             remove_view_copy=self.remove_view_copy,
             run_reinplace_pass=self.run_reinplace_pass,
+            reinplace_extra_ops=frozenset(map(operator_named, self.reinplace_extra_ops)),
             do_quant_fusion_and_const_prop=self.do_quant_fusion_and_const_prop,
             optimize_for=self.optimize_for,
             search=self.search,

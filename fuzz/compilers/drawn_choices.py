@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
+
+from exirkit.ir import catalogue
 
 from .compilers import ExirkitCompiler
 
@@ -63,7 +66,18 @@ def _drawn(draw: random.Random) -> dict[str, Any]:
         "search": draw.choice((5, 20)) if draw.random() < 0.2 else 0,
         "emit_stacktrace": draw.random() < 0.1,
         "constant_tensor_alignment": draw.choice((None, None, None, 32, 64)),
+        "reinplace_extra_ops": _drawn_operators(draw) if draw.random() < 0.2 else (),
     }
+
+
+def _drawn_operators(draw: random.Random) -> tuple[str, ...]:
+    """Return a half of the operators whose kernels may write over an argument."""
+    return tuple(name for name in _overwriting() if draw.random() < 0.5)
+
+
+@functools.cache
+def _overwriting() -> tuple[str, ...]:
+    return tuple(sorted(name for name, facts in catalogue().items() if facts.in_place))
 
 
 def unusual_choices(compiler: ExirkitCompiler) -> list[str]:

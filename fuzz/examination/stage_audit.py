@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.fx import Node
+from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
 from exirkit.fuzz.compilers import ExirkitCompiler, LoweringTrace
@@ -78,13 +78,24 @@ def fingerprint(program: ExportedProgram) -> dict[str, list[str]]:
     return {
         "graph": [line for graph in graphs for line in str(graph).splitlines()],
         "signature": str(program.graph_signature).splitlines(),
-        "recorded values": [
-            f"{node.name}: {_described(node.meta.get('val'))} {node.meta.get('spec')} {node.meta.get('debug_handle')}"
-            for graph in graphs
-            for node in graph.nodes
-        ],
+        "recorded values": _recorded(graphs),
         "stored tensors": [f"{name}: {_identity(value)}" for name, value in stored.items()],
     }
+
+
+def _recorded(graphs: list[Graph]) -> list[str]:
+    first: dict[int, str] = {}
+    """By the identity of a spec: the first node that has it. Values with one spec lie in one place."""
+    lines: list[str] = []
+    for graph in graphs:
+        for node in graph.nodes:
+            spec = node.meta.get("spec")
+            leaves = [one for one in pytree.tree_leaves(spec) if one is not None]
+            shared = [owner for one in leaves if (owner := first.setdefault(id(one), node.name)) != node.name]
+            lines.append(
+                f"{node.name}: {_described(node.meta.get('val'))} {spec} {shared} {node.meta.get('debug_handle')}"
+            )
+    return lines
 
 
 def _described(value: Any) -> str:

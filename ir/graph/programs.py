@@ -382,7 +382,7 @@ def _kind(module: GraphModule, path: str, tensor: torch.Tensor) -> InputKind:
 
 def _written_attributes(module: GraphModule) -> Iterator[Node]:
     """Yield attributes that a call may write to: those that what it writes to was made from, in any way."""
-    pending = [one for node in module.graph.nodes for one in _written(node)]
+    pending = [one for node in module.graph.nodes for one in written_arguments(node)]
     seen: set[Node] = set()
     while pending:
         node = pending.pop()
@@ -394,7 +394,8 @@ def _written_attributes(module: GraphModule) -> Iterator[Node]:
             yield node
 
 
-def _written(node: Node) -> list[Node]:
+def written_arguments(node: Node) -> list[Node]:
+    """Return the arguments in whose memory a call writes; control flow may write to whatever it is given."""
     if node.op not in ("call_function", "call_module", "call_method") or is_pure(node):
         return []
     schema = getattr(underlying(node.target), "_schema", None)

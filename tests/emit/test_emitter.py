@@ -9,8 +9,10 @@ import torch
 from tests.emit.emission import calls, emitted, file_of, plan_of, planned_program, shown
 from torch.export import Dim
 
+from exirkit import to_edge
 from exirkit.emit import Int, IntList, Null, Tensor, TensorList, emit_program
 from exirkit.ir import ContractError, ModelError, TensorShapeDynamism, UsageError
+from exirkit.runtime_ref import Runtime
 
 
 class Golden(torch.nn.Module):
@@ -265,6 +267,27 @@ class TestState:
         plan = plan_of(emit_program(program, emit_mutable_buffer_names=True))
         names = [one.val.extra_tensor_info.fully_qualified_name for one in plan.values[:3]]  # type: ignore[union-attr]
         assert names == ["first", "second", "third"]
+
+    @pytest.mark.parametrize("is_written", [False, True])
+    def test_zeros_that_nothing_writes_to_have_a_name(self, is_written: bool) -> None:
+        """Else what reads the file takes them for a result that nothing has computed."""
+
+        class SetToItself(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.register_buffer("state", torch.zeros(3))
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                kept = self.state.clone()
+                self.state.copy_(kept + x if is_written else kept)
+                return kept * x
+
+        example = (torch.ones(3),)
+        lowered = to_edge(torch.export.export(SetToItself(), example)).to_executorch()
+        first = next(one.val for one in lowered.executorch_program.execution_plan[0].values)
+        assert (first.extra_tensor_info is None) == is_written  # type: ignore[union-attr]
+        method = Runtime.get().load_program(lowered.buffer, sanitize=True).load_method("forward")
+        assert method.execute(example)[0].tolist() == [0.0] * 3
 
     def test_no_state_no_segment(self) -> None:
         assert emitted(lambda x: x + 1.0, torch.rand(2)).mutable_data is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -22,6 +22,8 @@ _SELECTING = frozenset(
 )
 _RULES = frozenset({"add", "sub", "rsub", "mul", "maximum", "minimum", "compare", "bitwise"})
 _FOREIGN = ("dim_order_ops.", "executorch_prim.")
+# Places of what is divided and of the divisor.
+_QUOTIENTS = {"aten.div.Tensor": (0, 1), "aten.addcdiv.default": (1, 2)}
 # Covers a few last bits of bfloat16.
 _ROUNDING = 1e-2
 _MOST_NUMBERS = 3000
@@ -237,6 +239,8 @@ class _Dry:
         if kwargs.get("pin_memory"):
             # Without elements nothing is pinned, and eager torch does not mind.
             raise TypeError("torch does not trace calls that pin memory")
+        if self.is_special and _inverts_one_divisor(name_of(underlying(op)), args):
+            raise ValueError("kernels multiply by the inverse of one divisor, which a denormal has not")
         result = op(*args, **kwargs)
         # Kernels take some dtypes that torch rejects while exporting: numbers as a condition of `where`.
         op(*pytree.tree_map_only(torch.Tensor, _as_meta, args), **pytree.tree_map_only(torch.Tensor, _as_meta, kwargs))
@@ -246,6 +250,14 @@ class _Dry:
         if not self.is_special and not all(bool(torch.isfinite(each.double()).all()) for each in results):
             raise ValueError("a program has finite values only")
         return result if isinstance(result, torch.Tensor) else results
+
+
+def _inverts_one_divisor(op: str, args: Sequence[Any]) -> bool:
+    """Whether several numbers are divided by a tensor of one."""
+    dividend, divisor = _QUOTIENTS.get(op, (0, 0))
+    if dividend == divisor or not all(isinstance(args[place], torch.Tensor) for place in (dividend, divisor)):
+        return False
+    return bool(args[divisor].numel() == 1 and args[dividend].numel() != 1)
 
 
 def _is_transposed(tensor: torch.Tensor) -> bool:

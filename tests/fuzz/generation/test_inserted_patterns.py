@@ -153,6 +153,26 @@ def test_no_program_pins_memory() -> None:
     assert Insertion(scope, instance).is_possible()
 
 
+class Quotient:
+    """A quotient whose divisor has as many numbers as is said."""
+
+    kinds: Mapping[str, Any] = {"x": "input", "y": "input"}
+
+    def __init__(self, numbers: int) -> None:
+        self.names: Mapping[str, Any] = {"x": torch.ones(3, 2), "y": torch.ones(numbers)}
+
+    def run(self, builder: Builder, values: Mapping[str, Any]) -> list[Any]:
+        return [builder.call(torch.ops.aten.div.Tensor, (values["x"], values["y"]), {})]
+
+
+@pytest.mark.parametrize("special", [(), ("y",)])
+def test_denormals_are_not_given_to_a_kernel_that_inverts_its_divisor(special: tuple[str, ...]) -> None:
+    choices = SeededChoices(1)
+    scope = Scope(Building(choices, draw_plan(choices, Policy())))
+    assert Insertion(scope, Quotient(2), special=special).is_possible()
+    assert Insertion(scope, Quotient(1), special=special).is_possible() == (not special)
+
+
 def test_what_a_rule_leaves_out_is_given_first_in_every_fourth() -> None:
     source = RulePatterns(load_book("algebra").rule("simplify.sub-neg-to-add"))
     first = {number: next(source.candidates("near", number)).what for number in (*range(0, 40, 4), *range(2, 40, 4))}

@@ -49,6 +49,8 @@ def test_every_choice_is_drawn_and_the_usual_ones_are_too() -> None:
         "constant_tensor_alignment",
     ):
         assert min(Counter(getattr(one, name) for one in drawn).values()) > 10, name
+    assert 20 < sum(bool(one.reinplace_extra_ops) for one in drawn) < 100
+    assert len({one.reinplace_extra_ops for one in drawn}) > 20
     assert drawn_choices(USUAL, 17) == drawn_choices(USUAL, 17)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from exirkit.fuzz.oracles import DEFAULT_ORACLES, check
 from exirkit.fuzz.programs import parse_program
 from exirkit.fuzz.triage import find_culprit
 from exirkit.ir import GraphEditor
-from exirkit.passes import PromoteTypes
+from exirkit.passes import PromoteTypes, WriteInPlace
 from exirkit.patterns.engine.application import RuleApplication
 
 PROGRAM = parse_program(
@@ -68,6 +69,34 @@ def test_the_chain_reports_truthfully_and_is_done(level: int) -> None:
     verdict = check(PROGRAM, compiler=ExirkitCompiler(level=level), oracles=ORACLES, seed=1)
     assert verdict.is_good, verdict.failures
     assert not verdict.not_run
+
+
+SUM = parse_program(
+    """program(1)
+
+def forward(x: "f32[3]"):
+    y = aten.neg.default(x)
+    z = aten.add.Tensor(y, x)
+    return z
+
+run("forward", x=dyadic(1))
+"""
+)
+
+
+@pytest.mark.parametrize("is_silent", [False, True])
+def test_a_result_in_the_place_of_an_argument_is_a_change(monkeypatch: pytest.MonkeyPatch, is_silent: bool) -> None:
+    """The graph, and what is recorded for each value, are the same then; only the spec is that of another value."""
+    compiler = ExirkitCompiler(level=0, kernels="official", reinplace_extra_ops=("aten.add.Tensor",))
+    run = WriteInPlace.run
+
+    def silent(self: WriteInPlace, editor: GraphEditor) -> Any:
+        return replace(run(self, editor), modified=False)
+
+    if is_silent:
+        monkeypatch.setattr(WriteInPlace, "run", silent)
+    verdict = check(SUM, compiler=compiler, oracles=["truthful-passes"], seed=1)
+    assert [one.stage for one in verdict.failures] == ["write-in-place"] * is_silent
 
 
 def test_stages_are_examined_while_the_program_is_lowered(monkeypatch: pytest.MonkeyPatch) -> None:
