@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -85,8 +85,14 @@ def _order(value: Any) -> tuple[int, ...] | None:
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.dim() != len(_ROW_MAJOR):
         return None
     order = tuple(dim_order_from_stride(value.stride(), value.shape))
-    is_dense = same_argument(tuple(value.stride()), tuple(stride_from_dim_order(value.shape, order)))
-    return order if is_dense else None
+    return order if all(same_argument(*one) for one in _strides(value, order)) else None
+
+
+def _strides(value: torch.Tensor, order: Sequence[int]) -> list[tuple[Any, Any]]:
+    """Return the strides that a tensor has, and would have in a dim order, where its size is not 1."""
+    dense = stride_from_dim_order(value.shape, order)
+    pairs = zip(value.shape, value.stride(), dense, strict=True)
+    return [(stride, other) for size, stride, other in pairs if not same_argument(size, 1)]
 
 
 def _noted_order(result: Node) -> tuple[int, ...] | None:

@@ -166,3 +166,20 @@ def test_buffers_keep_the_layout_they_have() -> None:
     made = to_edge(exported).exported_program()
     assert [spec.kind.name for spec in made.graph_signature.output_specs] == ["BUFFER_MUTATION", "USER_OUTPUT"]
     assert _orders(made)[1] == [0, 2, 3, 1]
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+def test_a_dim_of_size_1_has_no_say_in_the_layout(is_first: bool) -> None:
+    """What eager torch makes of a row-major operand and another one has strides that no dim order stands for."""
+    rows = torch.arange(8).reshape(2, 2, 1, 2)
+    pair = (rows, rows.to(memory_format=torch.channels_last))
+    given = pair if is_first else pair[::-1]
+
+    class Shift(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return torch.bitwise_left_shift(x, y)
+
+    program = to_edge(export(Shift(), given)).exported_program()
+    wanted = torch.bitwise_left_shift(*given)
+    assert [tuple(one) for one in _orders(program)] == [wanted.dim_order()]
+    assert program.module()(*given).equal(wanted)
