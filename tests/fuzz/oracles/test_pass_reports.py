@@ -85,7 +85,7 @@ run("forward", x=dyadic(1))
 
 
 @pytest.mark.parametrize("is_silent", [False, True])
-def test_a_result_in_the_place_of_an_argument_is_a_change(monkeypatch: pytest.MonkeyPatch, is_silent: bool) -> None:
+def test_a_result_over_an_argument_is_a_change(monkeypatch: pytest.MonkeyPatch, is_silent: bool) -> None:
     """The graph, and what is recorded for each value, are the same then; only the spec is that of another value."""
     compiler = ExirkitCompiler(level=0, kernels="official", reinplace_extra_ops=("aten.add.Tensor",))
     run = WriteInPlace.run
