@@ -1,6 +1,6 @@
 """A program that is exported, lowered and run once for all oracles, and how its results are compared."""
 
-from .comparing import beyond_budget, difference, difference_of_types
+from .comparing import Budget, beyond_budget, difference, difference_of_types
 from .dialect_runs import DialectRun, compared, dialect_runs, run_dialect
 from .emission import emission_fault
 from .equivalents import equivalent
@@ -21,6 +21,7 @@ from .verdict import Comparisons, Failure, Verdict
 __all__ = [
     "LAYOUTS",
     "UNSUPPORTED",
+    "Budget",
     "Comparisons",
     "DialectRun",
     "Examination",

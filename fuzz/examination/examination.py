@@ -16,10 +16,11 @@ from exirkit.emit import read_program
 from exirkit.fuzz.compilers.compilers import Compiler, ExirkitCompiler, Lowering
 from exirkit.fuzz.compilers.lowering_trace import LoweringTrace
 from exirkit.fuzz.compilers.official_compiler import OfficialCompiler
-from exirkit.fuzz.programs import Program, Run, RunResult, build, inputs_of, run_eagerly, varied
+from exirkit.fuzz.programs import Program, Run, RunResult, build, inputs_of, run_eagerly, run_shaken, varied
 from exirkit.ir import Diagnostic, DiagnosticError, called_graphs
 from exirkit.patterns import name_of
 
+from .comparing import Budget
 from .emission import silent_views
 from .expectations import Expectation, expectations_of, leaves_signs_of_zeros_open
 from .file_runs import FileResult, run_file, run_function
@@ -134,6 +135,22 @@ class Examination:
         return self.once("eager64", lambda: self._eager(is_double=True))
 
     @cached_property
+    def shaken(self) -> Mapping[str, list[list[RunResult]]]:
+        """Likewise from inputs and stored tensors that differ by rounding, a few times."""
+        return self.once("shaken", lambda: {name: run_shaken(self._with_runs_of(name)) for name in self.methods})
+
+    def budget_of_output(self, method: str, index: int, place: int) -> Budget:
+        """Return what a result of a run is compared with within a budget."""
+        return self._budget(method, index, lambda run: run.outputs[place])
+
+    def budget_of_state(self, method: str, index: int, name: str) -> Budget:
+        """Likewise of a buffer or an input after a run."""
+        return self._budget(method, index, lambda run: {**run.buffers, **run.inputs}[name])
+
+    def _budget(self, method: str, index: int, pick: Callable[[RunResult], Any]) -> Budget:
+        return pick(self.precise[method][index]), lambda: [pick(runs[index]) for runs in self.shaken[method]]
+
+    @cached_property
     def expectations(self) -> Mapping[str, Expectation]:
         """How the results of each method are compared, if the compiler promises exactness."""
         return expectations_of(self.program, is_exact=True)
@@ -181,10 +198,10 @@ class Examination:
         return self.once("interpret", self._interpret, oracle="poisoned-run", stage="interpreter")
 
     def _eager(self, *, is_double: bool) -> dict[str, list[RunResult]]:
-        return {
-            name: run_eagerly(replace(self.program, runs=tuple(self.runs_of(name))), in_float64=is_double)
-            for name in self.methods
-        }
+        return {name: run_eagerly(self._with_runs_of(name), in_float64=is_double) for name in self.methods}
+
+    def _with_runs_of(self, method: str) -> Program:
+        return replace(self.program, runs=tuple(self.runs_of(method)))
 
     def build(self) -> Mapping[str, ExportedProgram]:
         """Export the program once more."""

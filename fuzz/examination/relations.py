@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from exirkit.fuzz.programs import Program
 
-from .comparing import beyond_budget, difference, difference_of_types
+from .comparing import Budget, beyond_budget, difference, difference_of_types
 from .examination import Examination, FailedError
 from .expectations import Closeness
 from .verdict import Failure
@@ -36,10 +37,10 @@ def failures_of_relative(oracle: str, examination: Examination, changed: Program
     for method, listed in results.items():
         closeness = exact.lowered_expectations[method].outputs
         for index, one in enumerate(listed):
-            precise = examination.precise[method][index].outputs if "budget" in closeness else ()
             wanted = examination.results[method][index].outputs
             where = f"{method}, run {index + 1}"
-            yield from differing_outputs(oracle, one.outputs, wanted, closeness, precise, where, note)
+            budget = partial(examination.budget_of_output, method, index)
+            yield from differing_outputs(oracle, one.outputs, wanted, closeness, budget, where, note)
 
 
 def differing_outputs(
@@ -47,7 +48,7 @@ def differing_outputs(
     outputs: Sequence[Any],
     wanted: Sequence[Any],
     closeness: Sequence[Closeness],
-    precise: Sequence[Any],
+    budget: Callable[[int], Budget],
     where: str,
     note: str,
 ) -> Iterator[Failure]:
@@ -58,14 +59,14 @@ def differing_outputs(
         outputs: Of the run.
         wanted: What they must be.
         closeness: How close each has to be: `bits`, `budget` or `type`.
-        precise: In float64, where a budget is asked for.
+        budget: Gives what an output of the run is compared with within a budget, from its place.
         where: Method and number of the run.
         note: What is different.
     """
     for place, (got, one, close) in enumerate(zip(outputs, wanted, closeness, strict=True)):
         found = difference_of_types(got, one) if close == "type" else difference(got, one)
         if found is not None and close == "budget":
-            found = beyond_budget(got, one, precise[place])
+            found = beyond_budget(got, one, *budget(place))
         if found is not None:
             message = f"{where}, output {place}, with {note}: {found[1]}"
             yield Failure(oracle, f"equivalent {found[0]}", message, "file", f"output {place}")

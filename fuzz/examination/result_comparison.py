@@ -8,7 +8,7 @@ from typing import Any
 
 from exirkit.fuzz.programs import RunResult
 
-from .comparing import beyond_budget, difference, difference_of_types
+from .comparing import Budget, beyond_budget, difference, difference_of_types
 from .examination import Examination
 from .expectations import Closeness, Expectation
 from .verdict import Failure
@@ -54,29 +54,18 @@ class ResultComparison:
             yield Failure(self.oracle, "number of outputs", message, self.stage)
             return
         for place, (got, expected) in enumerate(zip(outputs, wanted.outputs, strict=True)):
-            precise = partial(self._precise_output, method, index, place)
-            found = self._difference(got, expected, expectation.outputs[place], precise)
+            budget = partial(self.examination.budget_of_output, method, index, place)
+            found = self._difference(got, expected, expectation.outputs[place], budget)
             if found is not None:
                 yield self._failure("output", f"{where}, output {place}", f"output {place}", found, method, index)
         kept = {**wanted.buffers, **wanted.inputs}
         for name, got in state.items():
             if name not in kept:
                 continue
-            found = self._difference(
-                got,
-                kept[name],
-                expectation.buffers.get(name, "bits"),
-                partial(self._precise_state, method, index, name),
-            )
+            budget = partial(self.examination.budget_of_state, method, index, name)
+            found = self._difference(got, kept[name], expectation.buffers.get(name, "bits"), budget)
             if found is not None:
                 yield self._failure("state", f"{where}, {name} afterwards", name, found, method, index)
-
-    def _precise_output(self, method: str, index: int, place: int) -> Any:
-        return self.examination.precise[method][index].outputs[place]
-
-    def _precise_state(self, method: str, index: int, name: str) -> Any:
-        precise = self.examination.precise[method][index]
-        return {**precise.buffers, **precise.inputs}[name]
 
     def _failure(self, what: str, where: str, node: str, found: tuple[str, str], method: str, index: int) -> Failure:
         kind, text = found
@@ -84,7 +73,7 @@ class ResultComparison:
         return Failure(self.oracle, f"{what} {kind}", f"{self.stage}: {where}: {text}", self.stage, node, details)
 
     def _difference(
-        self, got: Any, wanted: Any, closeness: Closeness, precise: Callable[[], Any]
+        self, got: Any, wanted: Any, closeness: Closeness, budget: Callable[[], Budget]
     ) -> tuple[str, str] | None:
         counts = self.examination.comparisons
         if closeness == "type":
@@ -99,7 +88,7 @@ class ResultComparison:
         found = difference(got, wanted, is_signed_zero_free=is_free)
         if found is None or closeness == "bits":
             return found
-        return beyond_budget(got, wanted, precise())
+        return beyond_budget(got, wanted, *budget())
 
 
 def file_differences(

@@ -108,10 +108,13 @@ MISTAKEN: Mapping[str, float] = {
     "empty_views": 0.06,
     "calls_of_two_sizes": 0.05,
     "relaid_unit_dims": 0.05,
+    "laid_out_results": 0.03,
     "odd_state": 0.05,
     "numbered_calls": 0.07,
     "converted_again": 0.05,
     "nearly_equal_stored": 0.06,
+    "equal_lists": 0.03,
+    "options": 0.04,
     "bounded_arithmetic": 0.06,
     "layer_with_factors": 0.08,
     "overlapping_operands": 0.05,
@@ -120,18 +123,20 @@ MISTAKEN: Mapping[str, float] = {
     "bounded_integers": 0.07,
     "rounded_ties": 0.05,
     "strided_windows": 0.05,
+    "gradients_of_maxima": 0.02,
     "written_in_place": 0.05,
     "written_by_bodies": 0.04,
     "large_values": 0.03,
 }
 """What compilers take for something else, and shares likewise: dims counted from the end, calls of a pattern far apart,
 numbers that compare equal, functions that undo each other but for some elements, sizes that do not grow with their
-symbols, calls of two sizes that vary, tensors without elements, layouts of sizes of one, state without elements or
-dims, chains of limits, factors and conversions, stored tensors that differ in one element, limits that follow from
-calls, layers whose weights can take up what is around them, operands that share memory of which one may be
-overwritten, integers that wrap around, comparisons of what is not a number, integers at the bounds that calls before
-have set, halves that are rounded, copies that do not begin at the first element, values that are written in place from
-operands of another dtype, through views, or by branches and loops, and tensors of many bytes."""
+symbols, calls of two sizes that vary, tensors without elements, layouts of sizes of one and of results, state without
+elements or dims, chains of limits, factors and conversions, stored tensors that differ in one element, limits that
+follow from calls, lists of one content and several types, arguments that are left out, layers whose weights can take up
+what is around them, operands that share memory of which one may be overwritten, integers that wrap around, comparisons
+of what is not a number, integers at the bounds that calls before have set, halves that are rounded, copies that do not
+begin at the first element, values that are written in place from operands of another dtype, through views, or by
+branches and loops, and tensors of many bytes."""
 
 SAMPLES = "operator_samples"
 """What a program of samples asks for, instead of any features."""

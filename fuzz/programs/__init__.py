@@ -24,7 +24,7 @@ from .model import (
 )
 from .modules import module_source, tensor_source
 from .reading import parse_program
-from .running import Runner, RunResult, run_eagerly
+from .running import Runner, RunResult, run_eagerly, run_shaken
 from .tensors import inputs_of, make_tensor, stored_tensor
 from .text import program_text
 from .variations import varied
@@ -59,6 +59,7 @@ __all__ = [
     "parse_program",
     "program_text",
     "run_eagerly",
+    "run_shaken",
     "stored_tensor",
     "tensor_source",
     "varied",

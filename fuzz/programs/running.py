@@ -20,6 +20,7 @@ from .text import call_text
 MOST_TURNS = 10_000
 """Turns after which a loop is said not to end."""
 
+_SHAKEN = 3
 _LESS = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -42,7 +43,9 @@ class RunResult:
     values: Mapping[str, Any]
 
 
-def run_eagerly(program: Program, *, keep_values: bool = False, in_float64: bool = False) -> list[RunResult]:
+def run_eagerly(
+    program: Program, *, keep_values: bool = False, in_float64: bool = False, noise: int | None = None
+) -> list[RunResult]:
     """Run a program: all its runs, one after the other, with the buffers that the last one left.
 
     Args:
@@ -50,13 +53,20 @@ def run_eagerly(program: Program, *, keep_values: bool = False, in_float64: bool
         keep_values: Return the values of all names as well.
         in_float64: Compute with 64 bits where the program has floats of 16 or 32 bits: a reference for their errors.
             The same elements go in, rounded as the program has them. Outputs and buffers are of 64 bits then.
+        noise: Seed of what is added to each such element, at most one unit in its last place: results differ as much
+            as rounding can make them.
 
     Raises:
         ModelError: EK808 or EK809, an operator is not known or does not take its arguments; EK811, a symbol that no
             input has; EK812, a loop does not end.
     """
-    runner = Runner(program, in_float64=in_float64)
+    runner = Runner(program, in_float64=in_float64, noise=noise)
     return [runner.run(one, keep_values=keep_values) for one in program.runs]
+
+
+def run_shaken(program: Program) -> list[list[RunResult]]:
+    """Run a program in float64 a few times, each with other roundings of its operands: what these move, they may."""
+    return [run_eagerly(program, in_float64=True, noise=seed) for seed in range(_SHAKEN)]
 
 
 class Runner:
@@ -65,14 +75,16 @@ class Runner:
     Args:
         program: A program without findings.
         in_float64: As in `run_eagerly`.
+        noise: As in `run_eagerly`.
 
     Attributes:
         stored: Parameters, buffers and constants as they are now.
     """
 
-    def __init__(self, program: Program, *, in_float64: bool = False) -> None:
+    def __init__(self, program: Program, *, in_float64: bool = False, noise: int | None = None) -> None:
         self.program = program
         self._wide = in_float64
+        self._noise = None if noise is None else torch.Generator().manual_seed(noise)
         self.stored = {one.name: self._widened(stored_tensor(program, one.name)) for one in program.stored}
 
     def run(self, run: Run, *, inputs: Sequence[torch.Tensor] | None = None, keep_values: bool = False) -> RunResult:
@@ -121,7 +133,13 @@ class Runner:
         return torch.empty_like(target).copy_(source)
 
     def _widened(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.to(torch.float64) if self._wide and tensor.dtype in _LESS else tensor
+        if not self._wide or tensor.dtype not in _LESS:
+            return tensor
+        wide = tensor.to(torch.float64)
+        if self._noise is None:
+            return wide
+        factors = torch.rand(wide.shape, generator=self._noise, dtype=torch.float64) * 2 - 1
+        return wide * (1 + torch.finfo(tensor.dtype).eps * factors)
 
 
 class _Steps:

@@ -273,6 +273,8 @@ class TestState:
         """Else what reads the file takes them for a result that nothing has computed."""
 
         class SetToItself(torch.nn.Module):
+            state: torch.Tensor
+
             def __init__(self) -> None:
                 super().__init__()
                 self.register_buffer("state", torch.zeros(3))

@@ -1,12 +1,17 @@
-"""Copies in another layout of tensors with sizes of one, whose strides do not tell the order of dims."""
+"""Layouts: copies of tensors with sizes of one, whose strides do not tell the order of dims, and results of calls."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import torch
 
 from exirkit.fuzz.generation.method.scope import Scope
+from exirkit.fuzz.generation.method.values import Value
+from exirkit.fuzz.programs import Contents
+
+from .loose import hide, loose_call, loose_calls, returned
 
 _SHAPES = ((2, 1, 3, 2), (1, 3, 2, 2), (2, 3, 1, 1), (1, 1, 3, 2), (2, 1, 1, 3), (2, 3, 2, 2))
 _FORMATS = (torch.contiguous_format, torch.channels_last, torch.preserve_format)
@@ -34,3 +39,42 @@ def relaid_unit_dims(scope: Scope) -> None:
             value = scope.call("aten.neg.default", (value,), fact._replace(low=-fact.high, high=-fact.low))
         if choices.chance(0.3):
             scope.must_use.append(value)
+
+
+def laid_out_results(scope: Scope) -> None:
+    """Return results of calls that keep the layout of their operands and are made of calls that may not."""
+    choices = scope.choices
+    sizes = (choices.integer(1, 2), choices.pick((1, 2, 4)), choices.integer(1, 4), choices.integer(1, 4))
+    layouts: list[Literal["dense", "channels_last"]] = ["channels_last", choices.pick(("dense", "channels_last"))]
+    first, second = (_laid_out(scope, torch.float32, sizes, one) for one in choices.shuffled(layouts))
+    for _ in range(choices.integer(1, 3)):
+        kind = choices.integer(0, 4)
+        if kind == 0:
+            pooled = (*sizes[:2], choices.integer(1, 3), choices.integer(1, 3))
+            results = ((torch.float32, pooled), (torch.int64, pooled))
+            name = "aten.adaptive_max_pool2d.default"
+            returned(scope, loose_calls(scope, name, (first, pooled[2:]), results, is_exact=True)[0])
+        elif kind == 1:
+            pair = [_laid_out(scope, torch.int64, sizes, one) for one in choices.shuffled(layouts)]
+            name = choices.pick(("aten.bitwise_left_shift.Tensor", "aten.bitwise_right_shift.Tensor"))
+            returned(scope, loose_call(scope, name, tuple(pair), torch.int64, sizes))
+        elif kind == 2:
+            returned(scope, loose_call(scope, "aten.lerp.Scalar", (first, second, 0.5), torch.float32, sizes))
+        elif kind == 3:
+            returned(scope, loose_call(scope, "aten.mish.default", (first,), torch.float32, sizes))
+        else:
+            args = (first, [choices.integer(0, 3)])
+            returned(scope, loose_call(scope, "aten.flip.default", args, torch.float32, sizes, is_exact=True))
+
+
+def _laid_out(
+    scope: Scope, dtype: torch.dtype, sizes: tuple[int, ...], layout: Literal["dense", "channels_last"]
+) -> Value:
+    if dtype.is_floating_point:
+        contents = scope.building.contents(dtype)
+    else:
+        count = int(torch.Size(sizes).numel())
+        contents = Contents("numbers", numbers=tuple(scope.choices.integer(0, 5) for _ in range(count)))
+    value = scope.new_input(dtype, sizes, replace(contents, layout=layout))
+    hide(scope, value)
+    return value

@@ -1,9 +1,9 @@
-"""Stored tensors that are nearly the same: one element, a sign, the order of elements, a dtype or a layout differs."""
+"""Stored tensors and lists that are nearly the same: an element, a sign, an order, a dtype or a layout differs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -51,6 +51,29 @@ def nearly_equal_stored(scope: Scope) -> None:
         if scope.choices.chance(0.3) and scope.building.plan.policy.allows("aten.reciprocal.default"):
             floats = torch.float32 if whole else dtype
             returned(scope, loose_call(scope, "aten.reciprocal.default", (other,), floats, shape))
+
+
+def equal_lists(scope: Scope) -> None:
+    """Give one list of tensors to operators for which lists have different types, and its elements in another order."""
+    choices = scope.choices
+    count = choices.integer(1, 3)
+    places = [tuple(choices.integer(-3, 2) for _ in range(count)) for _ in range(2)]
+    indices = [scope.new_input(torch.int64, (count,), Contents("numbers", numbers=one)) for one in places]
+    table = scope.new_input(torch.float32, (3, 3), scope.building.contents(torch.float32))
+    added = scope.new_input(torch.float32, (count,), scope.building.contents(torch.float32))
+    for one in (table, added, *indices):
+        hide(scope, one)
+    calls: dict[str, tuple[tuple[Any, ...], torch.dtype, tuple[int, ...]]] = {
+        "aten.cat.default": ((indices,), torch.int64, (2 * count,)),
+        "aten.stack.default": ((indices,), torch.int64, (2, count)),
+        "aten.index.Tensor": ((table, indices), torch.float32, (count,)),
+        "aten.index_put.default": ((table, indices, added, True), torch.float32, (3, 3)),
+    }
+    for op in choices.shuffled(tuple(calls))[: choices.integer(2, 4)]:
+        args, dtype, sizes = calls[op]
+        if choices.chance(0.3):
+            args = tuple(one[::-1] if one is indices else one for one in args)
+        returned(scope, loose_call(scope, op, args, dtype, sizes, is_exact=True))
 
 
 def _numbers(scope: Scope, count: int) -> list[float]:

@@ -14,7 +14,7 @@ from .guards import fitting, tamed, within
 from .scope import Scope
 from .values import Fact, Value, is_float
 
-_CACHE_SIZES = (33, 32)
+_CACHES = ((33, 32), (40, 32))
 """More than 4 KiB of float32: lowering copies smaller buffers rather than to write where they lie."""
 
 
@@ -32,6 +32,8 @@ class Writes:
         self.scope = scope
         self.building = scope.building
         self.updates: dict[str, Value] = {}
+        self._place: Value | None = None
+        """The index that rows or columns of a cache were last written by."""
 
     def prepare(self) -> None:
         """Add the buffers that the method is to write, so that calls read them."""
@@ -65,12 +67,12 @@ class Writes:
                 self.scope.must_use.append(other)
 
     def _prepare_cache(self) -> None:
-        """Add a buffer that is large enough to be written where it lies."""
-        contents = self.building.contents(torch.float32)
-        value = self.building.store("buffer", torch.float32, _CACHE_SIZES, contents)
-        value.fact = state_fact(value.fact)
-        self.building.written.add(value.name)
-        self.scope.values.append(value)
+        """Add a buffer that is large enough to be written where it lies, or two with other numbers of rows."""
+        for sizes in _CACHES[: 2 if self.scope.choices.chance(0.4) else 1]:
+            value = self.building.store("buffer", torch.float32, sizes, self.building.contents(torch.float32))
+            value.fact = state_fact(value.fact)
+            self.building.written.add(value.name)
+            self.scope.values.append(value)
 
     def _prepare_odd(self) -> None:
         """Add a buffer without elements, dims or with one element, one in another layout, or with zeros of a sign."""
@@ -180,8 +182,8 @@ class Writes:
             return self._copied(buffer, given) if self.scope.choices.chance(0.4) else given
         kind = self.scope.choices.integer(0, 3)
         new = self._new_value(buffer)
-        if buffer.sizes == _CACHE_SIZES and kind > 0:
-            return self._with_rows(buffer, new)
+        if buffer.sizes in _CACHES and kind > 0:
+            return self._with_columns(buffer, new) if self.scope.choices.chance(0.2) else self._with_rows(buffer, new)
         if kind == 0:
             return new if new.source == "result" else self._copied(buffer, new)
         if kind == 1:
@@ -204,13 +206,12 @@ class Writes:
         """Put rows into a cache, one of them at a place that is counted from the end at times."""
         if self.scope.choices.chance(0.3):
             # Rows change places: what is put is what is overwritten.
-            places = tuple(self.scope.choices.shuffled(range(_CACHE_SIZES[0])))
+            places = tuple(self.scope.choices.shuffled(range(greatest_count(buffer.sizes[:1]))))
             index = self.building.store(
                 "constant", torch.int64, (len(places),), Contents(kind="numbers", numbers=places)
             )
             return self.scope.call("aten.index_put.default", (new, [index], new), state_fact(buffer.fact))
-        places = (self.scope.choices.integer(2, 9), self.scope.choices.pick((1, 0, -1)))
-        index = self.building.store("constant", torch.int64, (2,), Contents(kind="numbers", numbers=places))
+        index = self._two_places()
         part = new.fact._replace(sizes=(2, *buffer.sizes[1:]), is_dense=False)
         rows = self.scope.call("aten.slice.Tensor", (new, 0, 1, 3), part, root=new)
         if self.scope.choices.chance(0.4):
@@ -222,6 +223,24 @@ class Writes:
             added = self.scope.call("aten.sub.Tensor", (rows, before), part._replace(low=low, high=high, bits=bits))
             return self.scope.call("aten.index_put.default", (buffer, [index], added, True), state_fact(buffer.fact))
         return self.scope.call("aten.index_put.default", (buffer, [index], rows), state_fact(buffer.fact))
+
+    def _with_columns(self, buffer: Value, new: Value) -> Value:
+        part = new.fact._replace(sizes=(buffer.sizes[0], 2), is_dense=False)
+        columns = self.scope.call("aten.slice.Tensor", (new, 1, 1, 3), part, root=new)
+        args = (buffer, [None, self._two_places()], columns)
+        return self.scope.call("aten.index_put.default", args, state_fact(buffer.fact))
+
+    def _two_places(self) -> Value:
+        """Return an index of two places, one of them counted from the end at times; or that of another cache."""
+        choices = self.scope.choices
+        if self._place is None or choices.chance(0.25):
+            numbers = (choices.integer(2, 9), choices.pick((1, 0, -1)))
+            contents = Contents(kind="numbers", numbers=numbers)
+            if choices.chance(0.5):
+                self._place = self.building.store("constant", torch.int64, (2,), contents)
+            else:
+                self._place = self.scope.new_input(torch.int64, (2,), contents)
+        return self._place
 
     def _copied(self, buffer: Value, new: Value) -> Value:
         return self.scope.call("aten.copy.default", (buffer, new), state_fact(buffer.fact))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from exirkit.fuzz.examination import (
     Examination,
@@ -56,6 +57,6 @@ class TwoParts(Oracle):
             yield Failure(self.name, f"equivalent {failure.symptom}", f"{note}: {failure.message}", failure.stage)
             return
         closeness = examination.lowered_expectations[name].outputs
-        precise = examination.precise[name][0].outputs if "budget" in closeness else ()
+        budget = partial(examination.budget_of_output, name, 0)
         wanted = examination.results[name][0].outputs
-        yield from differing_outputs(self.name, found.outputs, wanted, closeness, precise, name, note)
+        yield from differing_outputs(self.name, found.outputs, wanted, closeness, budget, name, note)

@@ -27,7 +27,8 @@ class ErrorBudget(Oracle):
                 for place, (got, expected) in enumerate(zip(one.outputs, wanted, strict=False)):
                     if closeness[place] != "budget":
                         continue
-                    found = beyond_budget(got, expected, examination.precise[method][index].outputs[place])
+                    budget = examination.budget_of_output(method, index, place)
+                    found = beyond_budget(got, expected, *budget)
                     if found is not None:
                         message = f"file: {method}, run {index + 1}, output {place}: {found[1]}"
                         yield Failure(self.name, f"output {found[0]}", message, "file", f"output {place}")

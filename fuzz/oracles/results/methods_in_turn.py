@@ -5,12 +5,21 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 from exirkit.fuzz.compilers import ExirkitCompiler
-from exirkit.fuzz.examination import Examination, FailedError, Failure, NotRunError, differing_outputs, run_in_turn
+from exirkit.fuzz.examination import (
+    Budget,
+    Examination,
+    FailedError,
+    Failure,
+    NotRunError,
+    differing_outputs,
+    run_in_turn,
+)
 from exirkit.fuzz.oracles.oracle import Oracle
-from exirkit.fuzz.programs import Program, Run, run_eagerly
+from exirkit.fuzz.programs import Program, Run, run_eagerly, run_shaken
 
 _BITS: Literal["bits"] = "bits"
 
@@ -43,7 +52,8 @@ class MethodsInTurn(Oracle):
         ):
             wanted = examination.results[run.method][place].outputs
             where, bits = f"{run.method}, run {place + 1}", [_BITS] * len(wanted)
-            yield from differing_outputs(self.name, one.outputs, wanted, bits, (), where, "others in between")
+            budget = partial(examination.budget_of_output, run.method, place)
+            yield from differing_outputs(self.name, one.outputs, wanted, bits, budget, where, "others in between")
         compiler = examination.compiler
         if isinstance(compiler, ExirkitCompiler) and _shares_buffers(program) and _may_share(compiler):
             changed = replace(program, runs=tuple(run for run, _ in order))
@@ -62,9 +72,13 @@ class MethodsInTurn(Oracle):
         wanted, precise = run_eagerly(program), run_eagerly(program, in_float64=True)
         expectations = examination.lowered_expectations
         found = run_in_turn(data, calls, share_arenas=True, is_for_official=examination.is_for_official)
-        for number, (one, expected, exact) in enumerate(zip(found, wanted, precise, strict=True)):
+
+        def budget_of(number: int, place: int) -> Budget:
+            return precise[number].outputs[place], lambda: [one[number].outputs[place] for one in run_shaken(program)]
+
+        for number, (one, expected) in enumerate(zip(found, wanted, strict=True)):
             closeness, where = expectations[expected.method].outputs, f"{expected.method}, call {number + 1} of all"
-            outputs = (one.outputs, expected.outputs, closeness, exact.outputs)
+            outputs = (one.outputs, expected.outputs, closeness, partial(budget_of, number))
             yield from differing_outputs(self.name, *outputs, where, "buffers that methods share")
 
 

@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exirkit.fuzz.examination.comparing import beyond_budget, difference
+from exirkit.fuzz.oracles import check
+from exirkit.fuzz.programs import parse_program, run_eagerly, run_shaken
 
 NAN, INF = math.nan, math.inf
 
@@ -71,6 +73,42 @@ def test_a_budget_is_relative_to_what_eager_torch_loses() -> None:
     assert beyond_budget(eager - 0.05, poor, exact) is not None
     # Without a float64 result, eager torch is the measure.
     assert beyond_budget(eager, eager, None) is None
+
+
+def test_a_budget_grows_with_what_rounding_moves() -> None:
+    """Eager torch has the right bits of a cosine by luck; the sum that it is of may be rounded otherwise."""
+    exact = torch.tensor([0.37], dtype=torch.float64)
+    eager = exact.float()
+    other = eager + 3e-6
+    assert beyond_budget(other, eager, exact) is not None
+    assert beyond_budget(other, eager, exact, lambda: [exact + 2e-6, exact]) is None
+    assert beyond_budget([other], [eager], [exact], lambda: [[exact + 2e-6]]) is None
+    assert beyond_budget(other, eager, exact, lambda: [exact + 1e-7, exact - 1e-7]) is not None
+    # Where rounding decides which way a program goes, that excuses no other errors.
+    assert beyond_budget(eager + 0.3, eager, exact, lambda: [exact + 1]) is not None
+
+
+_FACTORS = "x6=numbers([23.111814498901367, -121.55401611328125, -27.41924285888672])"
+_OTHERS = "c4=numbers([1.632706642150879, 0.167218878865242, 0.20885491371154785])"
+SENSITIVE = f"""program(1)
+
+def forward(x5: "f32[1]", x6: "f32[1, 3]", c4: "f32[1, 3]"):
+    v7 = aten.linear.default(x6, c4, x5)
+    v68 = aten.cos.default(v7)
+    return v68
+
+run("forward", x5=numbers([-1.0711838006973267]), {_FACTORS}, {_OTHERS})
+inexact(v68, v7)
+"""
+
+
+def test_a_sum_that_cancels_before_a_cosine() -> None:
+    program = parse_program(SENSITIVE)
+    assert check(program).is_good
+    (truth,), moved = run_eagerly(program, in_float64=True), run_shaken(program)
+    largest = max(float((one[0].outputs[0] - truth.outputs[0]).abs().max()) for one in moved)
+    assert 1e-7 < largest < 1e-4
+    assert moved[0][0].outputs[0] != moved[1][0].outputs[0]
 
 
 def test_a_budget_does_not_excuse_nan_and_infinity() -> None:
