@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,8 +65,13 @@ def run_eagerly(
 
 
 def run_shaken(program: Program) -> list[list[RunResult]]:
-    """Run a program in float64 a few times, each with other roundings of its operands: what these move, they may."""
-    return [run_eagerly(program, in_float64=True, noise=seed) for seed in range(_SHAKEN)]
+    """Run a program in float64 a few times, each with other roundings of its operands, as far as it runs so."""
+    found = []
+    for seed in range(_SHAKEN):
+        # Whether a loop ends may hang on the last bit.
+        with suppress(ModelError):
+            found.append(run_eagerly(program, in_float64=True, noise=seed))
+    return found
 
 
 class Runner:

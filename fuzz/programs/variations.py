@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import operator
 import random
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -41,18 +41,29 @@ def varied(program: ExportedProgram, seed: int) -> ExportedProgram:
         program: As `build` makes it; it is not changed.
         seed: Decides what is written in place, asserted and put into regions.
     """
-    draw = random.Random(f"variation {seed}")
     changed = copy_program(program)
     graph = changed.graph
-    for change in (_assert_metadata, _assert_truth, _write_in_place, _write_buffers, _make_region, _hang_constants):
-        change(changed, draw)
-    # Behind the others, whose choices do not depend on these.
-    for change in (_write_views, _reshape_in_place, _write_what_is_shown):
-        change(changed, draw)
+    for change in _CHANGES:
+        change(changed, _Draws(f"{change.__name__} {seed}"))
     _name_outputs(changed)
     graph.lint()
     changed.graph_module.recompile()
     return changed
+
+
+@dataclass(frozen=True)
+class _Draws:
+    """What chance decides at each node, whatever other nodes there are: what is left of a program stays varied alike."""
+
+    key: str
+
+    def at(self, node: Node | None = None) -> random.Random:
+        """Return what decides at a node, or for the whole program."""
+        return random.Random(f"{self.key} {node and node.name}")
+
+    def shuffled(self, nodes: Sequence[Node]) -> list[Node]:
+        """Return nodes in another order."""
+        return sorted(nodes, key=lambda node: random.Random(f"{self.key} place of {node.name}").random())
 
 
 def _name_outputs(program: ExportedProgram) -> None:
@@ -124,11 +135,12 @@ def _is_alike(one: Any, other: Any) -> bool:
     return f"{one.shape} {one.stride()}" == f"{other.shape} {other.stride()}"
 
 
-def _write_in_place(program: ExportedProgram, draw: random.Random) -> None:
+def _write_in_place(program: ExportedProgram, draw: _Draws) -> None:
     graph = program.graph
     for node in list(graph.nodes):
         form = _in_place_form(node)
-        if form is None or not node.args or draw.random() > _SHARE_IN_PLACE:
+        chance = draw.at(node)
+        if form is None or not node.args or chance.random() > _SHARE_IN_PLACE:
             continue
         value = node.args[0]
         places = {one: place for place, one in enumerate(graph.nodes)}
@@ -144,7 +156,7 @@ def _write_in_place(program: ExportedProgram, draw: random.Random) -> None:
         with graph.inserting_before(node):
             written = graph.call_function(form, node.args, dict(node.kwargs))
         written.meta = dict(node.meta)
-        node.replace_all_uses_with(value if draw.random() < 0.5 else written)
+        node.replace_all_uses_with(value if chance.random() < 0.5 else written)
         graph.erase_node(node)
 
 
@@ -160,12 +172,17 @@ def _may_be_overwritten(form: OpOverload, node: Node, value: Node) -> bool:
     return shown.isdisjoint(others) and (torch.Tag.pointwise in form.tags or not reads_itself)
 
 
-def _take_views_before(graph: Graph, node: Node, value: Node, draw: random.Random) -> None:
+def _take_views_before(graph: Graph, node: Node, value: Node, draw: _Draws) -> None:
     """Let views of a result be views of the value that it is written into, taken before it is written."""
     for view in list(node.users):
         is_plain = view.args[:1] == (node,) and len(view.all_input_nodes) == 1
         op = _overload(view)
-        if op is None or op._schema.is_mutable or not (_shows_argument(view) and is_plain) or draw.random() < 0.5:
+        if (
+            op is None
+            or op._schema.is_mutable
+            or not (_shows_argument(view) and is_plain)
+            or draw.at(view).random() < 0.5
+        ):
             continue
         if is_composite(op):
             # It may copy: `to` does where the dtype is another.
@@ -177,57 +194,60 @@ def _take_views_before(graph: Graph, node: Node, value: Node, draw: random.Rando
         graph.erase_node(view)
 
 
-def _write_views(program: ExportedProgram, draw: random.Random) -> None:
+def _write_views(program: ExportedProgram, draw: _Draws) -> None:
     """Write to views of a result what they show: nothing changes, unless it lands elsewhere.
 
     Views that were taken before are used afterwards.
     """
     graph = program.graph
     found = [node for node in graph.nodes if _is_fresh(node) and node.users and _is_written_freely(node)]
-    if not found or draw.random() > _SHARE_WRITTEN_VIEWS:
+    whole = draw.at()
+    if whole.random() > _SHARE_WRITTEN_VIEWS:
         return
-    for node in draw.sample(found, min(len(found), draw.randint(1, 2))):
+    for node in draw.shuffled(found)[: whole.randint(1, 2)]:
+        chance = draw.at(node)
         readers = list(node.users)
         with graph.inserting_before(node.next):
             earlier = _viewed(graph, node, aten.alias.default)
             shown: Node | None = node
-            for _ in range(draw.randint(0, 3)):
-                shown = _some_view(graph, shown, draw) if shown is not None else None
+            for _ in range(chance.randint(0, 3)):
+                shown = _some_view(graph, shown, chance) if shown is not None else None
             if shown is not None:
                 kept = _viewed(graph, shown, aten.clone.default)
                 _viewed(graph, shown, aten.copy_.default, kept)
         for reader in readers:
-            if draw.random() < 0.5:
+            if draw.at(reader).random() < 0.5:
                 reader.replace_input_with(node, earlier)
         if not earlier.users:
             graph.erase_node(earlier)
 
 
-def _write_what_is_shown(program: ExportedProgram, draw: random.Random) -> None:
+def _write_what_is_shown(program: ExportedProgram, draw: _Draws) -> None:
     """Write a result to a tensor of which views were taken, and often written, before; read it from these."""
     graph = program.graph
     found = [node for node in graph.nodes if _is_fresh(node) and node.users and _is_written_freely(node)]
-    if not found or draw.random() > _SHARE_SHOWN:
+    if not found or draw.at().random() > _SHARE_SHOWN:
         return
-    node = draw.choice(found)
+    node = draw.shuffled(found)[0]
+    chance = draw.at(node)
     readers = list(node.users)
     with graph.inserting_before(node.next):
         # Zeros are made as a view of a tensor of another shape, so that what is written is a view again.
         negated = aten.logical_not.default if node.meta["val"].dtype is torch.bool else aten.neg.default
-        base = _viewed(graph, node, negated if draw.random() < 0.6 else aten.zeros_like.default)
+        base = _viewed(graph, node, negated if chance.random() < 0.6 else aten.zeros_like.default)
         if not _is_alike(base.meta["val"], node.meta["val"]):
             graph.erase_node(base)
             return
-        if draw.random() < 0.5:
+        if chance.random() < 0.5:
             shown = _viewed(graph, base, aten.alias.default)
         else:
             shown = _viewed(graph, _viewed(graph, base, aten.unsqueeze.default, 0), aten.squeeze.dim, 0)
-        if draw.random() < 0.6:
+        if chance.random() < 0.6:
             # What a view shows after a write to it is known; a write to the base makes it old.
             _viewed(graph, shown, aten.copy_.default, _viewed(graph, shown, aten.clone.default))
         _viewed(graph, base, aten.copy_.default, node)
     for reader in readers:
-        reader.replace_input_with(node, shown if draw.random() < 0.7 else base)
+        reader.replace_input_with(node, shown if draw.at(reader).random() < 0.7 else base)
 
 
 def _is_written_freely(node: Node) -> bool:
@@ -301,7 +321,7 @@ _RESHAPED = {
 }
 
 
-def _reshape_in_place(program: ExportedProgram, draw: random.Random) -> None:
+def _reshape_in_place(program: ExportedProgram, draw: _Draws) -> None:
     """Change the shape of a result that nothing else reads, instead of taking a view of it."""
     graph = program.graph
     for node in list(graph.nodes):
@@ -309,11 +329,11 @@ def _reshape_in_place(program: ExportedProgram, draw: random.Random) -> None:
         form = None if op is None else _RESHAPED.get(op)
         if form is None or not isinstance(value, Node) or not _is_fresh(value) or list(value.users) != [node]:
             continue
-        if draw.random() < _SHARE_RESHAPED:
+        if draw.at(node).random() < _SHARE_RESHAPED:
             node.target = form
 
 
-def _write_buffers(program: ExportedProgram, draw: random.Random) -> None:
+def _write_buffers(program: ExportedProgram, draw: _Draws) -> None:
     """Write new values of buffers by `copy_` instead of returning them."""
     graph, signature = program.graph, program.graph_signature
     output = graph.output_node()
@@ -331,7 +351,7 @@ def _write_buffers(program: ExportedProgram, draw: random.Random) -> None:
             and isinstance(value, Node)
             and _is_fresh(value)
             and returned.isdisjoint(_aliases(target))
-            and draw.random() < _SHARE_WRITTEN_BUFFERS
+            and draw.at(target).random() < _SHARE_WRITTEN_BUFFERS
         ):
             written.append((target, value))
         else:
@@ -353,12 +373,12 @@ def _placeholders_of_buffers(signature: ExportGraphSignature) -> dict[str, str]:
 # Assertions
 
 
-def _assert_metadata(program: ExportedProgram, draw: random.Random) -> None:
+def _assert_metadata(program: ExportedProgram, draw: _Draws) -> None:
     """Assert the dtypes of values, as casts of models do."""
     graph = program.graph
     for node in list(graph.nodes):
         value = node.meta.get("val")
-        if node.op == "output" or not isinstance(value, torch.Tensor) or draw.random() > _SHARE_ASSERTIONS:
+        if node.op == "output" or not isinstance(value, torch.Tensor) or draw.at(node).random() > _SHARE_ASSERTIONS:
             continue
         after = node.next
         while after.op == "placeholder":
@@ -372,13 +392,13 @@ def _assert_metadata(program: ExportedProgram, draw: random.Random) -> None:
         told.meta["val"] = None
 
 
-def _assert_truth(program: ExportedProgram, draw: random.Random) -> None:
+def _assert_truth(program: ExportedProgram, draw: _Draws) -> None:
     """Assert that a size is not negative, or a value that is true."""
     graph = program.graph
     calls = [node for node in graph.nodes if _overload(node) and isinstance(node.meta["val"], torch.Tensor)]
-    if not calls or draw.random() > _SHARE_ASSERTIONS:
+    if not calls or draw.at().random() > _SHARE_ASSERTIONS:
         return
-    node = draw.choice(calls)
+    node = draw.shuffled(calls)[0]
     value = node.meta["val"]
     dim = next((dim for dim, size in enumerate(value.shape) if isinstance(size, torch.SymInt)), None)
     with graph.inserting_before(node.next):
@@ -403,15 +423,16 @@ def _fits_region(calls: list[Node]) -> bool:
     return all(_overload(node) is not None and isinstance(node.meta.get("val"), torch.Tensor) for node in calls)
 
 
-def _make_region(program: ExportedProgram, draw: random.Random) -> None:
+def _make_region(program: ExportedProgram, draw: _Draws) -> None:
     """Put a few calls in a row into a region without gradients, as `torch.no_grad()` in a model does."""
     graph, module = program.graph, program.graph_module
     calls = [node for node in graph.nodes if node.op not in ("placeholder", "output")]
-    if draw.random() > _SHARE_REGIONS:
+    whole = draw.at()
+    if whole.random() > _SHARE_REGIONS:
         return
-    starts = draw.sample(range(len(calls)), len(calls))
-    length = draw.randint(1, 6)
-    chosen = next((run for run in (calls[at : at + length] for at in starts) if _fits_region(run)), [])
+    length = whole.randint(1, 6)
+    runs = (calls[(at := calls.index(start)) : at + length] for start in draw.shuffled(calls))
+    chosen = next(filter(_fits_region, runs), [])
     inside = set(chosen)
     given = list(dict.fromkeys(one for node in chosen for one in node.all_input_nodes if one not in inside))
     made = [node for node in chosen if any(user not in inside for user in node.users)]
@@ -444,7 +465,7 @@ def _make_region(program: ExportedProgram, draw: random.Random) -> None:
 # Constants
 
 
-def _hang_constants(program: ExportedProgram, draw: random.Random) -> None:
+def _hang_constants(program: ExportedProgram, draw: _Draws) -> None:
     """Let constants be attributes of the graph's module, as passes and converters leave them, and not inputs."""
     graph, module, signature = program.graph, program.graph_module, program.graph_signature
     kept: list[InputSpec] = []
@@ -452,10 +473,10 @@ def _hang_constants(program: ExportedProgram, draw: random.Random) -> None:
     first = next(node for node in graph.nodes if node.op != "placeholder")
     for spec in signature.input_specs:
         is_constant = spec.kind is InputKind.CONSTANT_TENSOR and spec.target in program.constants
-        if not is_constant or draw.random() > _SHARE_HANGING_CONSTANTS:
+        node, attribute = nodes[spec.arg.name], f"_tensor_{spec.target}"
+        if not is_constant or draw.at(node).random() > _SHARE_HANGING_CONSTANTS:
             kept.append(spec)
             continue
-        node, attribute = nodes[spec.arg.name], f"_tensor_{spec.target}"
         module.register_buffer(attribute, program.constants.pop(str(spec.target)), persistent=False)
         with graph.inserting_before(first):
             hanging = graph.get_attr(attribute)
@@ -463,3 +484,10 @@ def _hang_constants(program: ExportedProgram, draw: random.Random) -> None:
         node.replace_all_uses_with(hanging)
         graph.erase_node(node)
     program._graph_signature = ExportGraphSignature(kept, list(signature.output_specs))
+
+
+# The last three take what the others have made for what there is.
+_CHANGES: tuple[Callable[[ExportedProgram, _Draws], None], ...] = (
+    *(_assert_metadata, _assert_truth, _write_in_place, _write_buffers, _make_region, _hang_constants),
+    *(_write_views, _reshape_in_place, _write_what_is_shown),
+)

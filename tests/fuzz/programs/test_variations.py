@@ -195,6 +195,25 @@ def test_the_same_seed_is_the_same_program() -> None:
     assert str(plain.graph) not in texts
 
 
+def test_what_is_taken_away_leaves_the_rest_varied_alike() -> None:
+    """So that a program that fails in one form can be reduced."""
+    step = "    {0} = aten.neg.default({1})\n"
+    lines = [step.format(f"v{place}", f"v{place - 1}" if place else "x") for place in range(8)]
+    other = step.format("w0", "y") + step.format("w1", "w0")
+    head, tail = 'program(1)\n\ndef forward(x: "f32[3]", y: "f32[2]"):\n', 'run("forward", x=dyadic(1), y=dyadic(2))\n'
+    whole = build(parse_program(f"{head}{other}{''.join(lines)}    return v7, w1\n\n{tail}"))["forward"]
+    less = build(parse_program(f"{head}{''.join(lines)}    return v7\n\n{tail}"))["forward"]
+
+    def calls(program: ExportedProgram, seed: int) -> list[str]:
+        made = [node for node in varied(program, seed).graph.nodes if isinstance(node.meta.get("val"), torch.Tensor)]
+        return [str(node.target) for node in made if node.meta["val"].shape == (3,) and node.op == "call_function"]
+
+    found = [(calls(whole, seed), calls(less, seed)) for seed in range(40)]
+    # Where neither an assertion nor a region was in what is gone.
+    assert sum(one == other for one, other in found) >= 12
+    assert len({tuple(one) for one, _ in found}) > 20
+
+
 class Effects(LoweringTrace):
     """Which stages have changed a program."""
 
