@@ -53,7 +53,7 @@ def varied(program: ExportedProgram, seed: int) -> ExportedProgram:
 
 @dataclass(frozen=True)
 class _Draws:
-    """What chance decides at each node, whatever other nodes there are: what is left of a program stays varied alike."""
+    """What chance decides at each node, whatever other nodes there are: the rest of a program stays varied alike."""
 
     key: str
 
