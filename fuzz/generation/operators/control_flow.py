@@ -227,7 +227,8 @@ def _map(scope: Scope, catalogue: Catalogue) -> None:
 
 
 def _slice_of(value: Value) -> Fact:
-    return value.fact._replace(sizes=value.sizes[1:])
+    """Return what is known of a slice, which may lie anywhere in the memory of what it is a slice of."""
+    return value.fact._replace(sizes=value.sizes[1:], is_dense=False)
 
 
 def _carried(scope: Scope) -> list[Value]:

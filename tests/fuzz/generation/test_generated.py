@@ -23,7 +23,7 @@ from exirkit.fuzz.generation import (
 )
 from exirkit.fuzz.generation.policy import REPLACED, draw_plan
 from exirkit.fuzz.oracles import check
-from exirkit.fuzz.programs import Program, Runner, build, check_program, parse_program, program_text, run_eagerly
+from exirkit.fuzz.programs import Program, Ref, Runner, build, check_program, parse_program, program_text, run_eagerly
 from exirkit.fuzz.programs.sizes import size_value
 
 
@@ -217,3 +217,22 @@ def test_programs_with_odd_floats_run() -> None:
             floats = [one for one in result.outputs if isinstance(one, torch.Tensor) and one.is_floating_point()]
             with_nan += any(bool(one.isnan().any()) for one in floats)
     assert with_nan > 20
+
+
+def test_slices_are_copied_before_they_are_read_by_strides() -> None:
+    """As strides count from where the memory begins, and a slice may lie anywhere in that of another tensor."""
+    names = ("aten.as_strided_copy.default", "aten.clone.default", "aten.unsqueeze.default")
+    policy = Policy(control_flow=True, operators=frozenset(names))
+    read = 0
+    for seed in range(300):
+        calls = [call for method in generate(seed, policy).methods for call in method.steps if call.op == "map"]
+        for body in (body for call in calls for body in call.bodies):
+            made = {name: step for step in body.steps for name in step.results}
+            for step in (one for one in body.steps if one.op == names[0]):
+                source = step.args[0]
+                while isinstance(source, Ref) and source.name in made and made[source.name].op == names[2]:
+                    source = made[source.name].args[0]
+                assert isinstance(source, Ref)
+                assert source.name != body.inputs[0]
+                read += 1
+    assert read >= 3
