@@ -280,8 +280,9 @@ class MethodEmitter:
             data = self._initial_value(node, spec, name)
         # A buffer of zeros would look like any other result if it is computed, and like garbage if nothing writes to
         # it; its name shows what it is.
-        is_written = any(node in written_arguments(user) for user in node.users)
-        has_name = has_name or spec in self._computed_specs or not is_written
+        has_name = has_name or spec in self._computed_specs
+        if not (has_name or data):
+            has_name = not any(node in written_arguments(user) for user in node.users)
         if has_name or data:
             extra = ExtraTensorInfo(
                 fully_qualified_name=name if has_name else None, location=TensorDataLocation.SEGMENT

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -99,7 +100,7 @@ def beyond_budget(
     if isinstance(wanted, list | tuple):
         references = exact if isinstance(exact, list | tuple) else [None] * len(wanted)
         found = (
-            beyond_budget(*each, lambda place=place: [one[place] for one in shaken()])  # type: ignore[misc]
+            beyond_budget(*each, partial(_elements, shaken, place))
             for place, each in enumerate(zip(got, wanted, references, strict=True))
         )
         return next((each for each in found if each is not None), None)
@@ -127,6 +128,10 @@ def beyond_budget(
     if not bool(bad.any()):
         return None
     return "beyond-budget", f"{_first_of(got, wanted, bad)}; {allowed:.3g} is allowed"
+
+
+def _elements(shaken: Callable[[], Sequence[Any]], place: int) -> list[Any]:
+    return [one[place] for one in shaken()]
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:

@@ -31,13 +31,14 @@ def _variance(scope: Scope) -> None:
     reduced = dims or range(len(sizes))
     keeps = choices.chance(0.3)
     count = int(torch.Size(sizes[dim] for dim in reduced).numel())
-    kwargs: tuple[tuple[str, Any], ...] = (("correction", max(count + choices.integer(-1, 1), 0)),)
-    kwargs = (*(kwargs if choices.chance(0.8) else ()), *((("keepdim", True),) if keeps else ()))
+    kwargs: dict[str, Any] = {"keepdim": True} if keeps else {}
+    if choices.chance(0.8):
+        kwargs["correction"] = max(count + choices.integer(-1, 1), 0)
     kept = [1 if dim in reduced else size for dim, size in enumerate(sizes) if keeps or dim not in reduced]
     args = (given, dims) if dims or choices.chance(0.3) else (given,)
     name = choices.pick(("var", "std", "var_mean"))
     results = [(torch.float32, tuple(kept))] * (2 if name == "var_mean" else 1)
-    for value in loose_calls(scope, f"aten.{name}.correction", args, results, kwargs):
+    for value in loose_calls(scope, f"aten.{name}.correction", args, results, tuple(kwargs.items())):
         returned(scope, value)
 
 
