@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch.export import ExportedProgram
@@ -74,9 +74,6 @@ class LoweringTrace:
         worked: Passes of the shipped pipelines that have changed the program.
     """
 
-    sees_passes: ClassVar[bool] = False
-    """Whether passes that are applied without a pipeline are told as stages too."""
-
     def __init__(
         self, *, has_state: bool = False, keeps_snapshots: bool = False, always_after: Collection[str] = ()
     ) -> None:
@@ -99,6 +96,11 @@ class LoweringTrace:
         self._transforms: list[tuple[Mapping[str, ExportedProgram], Mapping[str, ExportedProgram], Any]] = []
         self._after: str | None = None
         self._told: dict[str, list[Snapshot]] = {}
+
+    @property
+    def sees_passes(self) -> bool:
+        """Whether passes that are applied without a pipeline are told as stages too."""
+        return self.keeps_snapshots
 
     def expect(self, pipelines: Mapping[str, str], rules: Iterable[str]) -> None:
         """Say what is under test.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from torch.fx import GraphModule, Node
 
-from exirkit.emit import Bool, JumpFalseCall, KernelCall, MoveCall
+from exirkit.emit import Bool, JumpFalseCall, KernelCall, MoveCall, Tensor
 from exirkit.ir import COND, WHILE, ControlFlowCall, TensorSpec, results_of_graph
 
 if TYPE_CHECKING:
@@ -174,6 +174,8 @@ def _carry(walk: Walk, call: ControlFlowCall, is_end: Callable[[Any], bool]) -> 
 def _copied(walk: Walk) -> tuple[int, int]:
     if isinstance(walk.following(), MoveCall):
         moved = walk.take(MoveCall)
+        # A moved tensor is one under two names: the next round writes over what it carries.
+        walk.require(not isinstance(walk.value(moved.move_from), Tensor), "a tensor is moved instead of copied")
         return moved.move_from, moved.move_to
     args = walk.kernel(_COPY)
     walk.require(args[-2] == args[-1], "a copy that returns something else than it writes")

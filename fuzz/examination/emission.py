@@ -6,6 +6,7 @@ spec of the graph must stand for one value of the plan all along.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
@@ -287,7 +288,8 @@ class Walk:
                 if item >= 0:
                     self.argument(one, item, name)
         elif isinstance(found, DoubleList | BoolList):
-            self.require(list(found.items) == list(value), f"{name} is {list(found.items)} instead of {list(value)}")
+            is_same = len(found.items) == len(value) and all(map(_same_number, found.items, value))
+            self.require(is_same, f"{name} is {list(found.items)} instead of {list(value)}")
 
     def _number(self, value: float, index: int, name: str) -> None:
         self.require(index not in self._changing, f"{name} changes instead of being {value!r}")
@@ -303,7 +305,7 @@ class Walk:
             is_list = isinstance(found, IntList | DoubleList | BoolList)
             self.require(is_list, f"{name} is {found!r} instead of {value!r}")
             return
-        self.require(got == value or (got != got and value != value), f"{name} is {got!r} instead of {value!r}")
+        self.require(_same_number(got, value), f"{name} is {got!r} instead of {value!r}")
 
     def same(self, meaning: Any, index: int) -> None:
         """Require that a spec or node stands for a value, and for no other."""
@@ -352,6 +354,13 @@ class Walk:
         """Fail with a message unless something holds."""
         if not holds:
             raise _MismatchError(message)
+
+
+def _same_number(one: float, other: float) -> bool:
+    """Whether two numbers are one, by their sign too where that is of a zero."""
+    if one != other:
+        return one != one and other != other
+    return one != 0 or math.copysign(1, one) == math.copysign(1, other)
 
 
 def _is_number_of_call(value: Any) -> bool:

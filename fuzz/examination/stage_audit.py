@@ -31,14 +31,17 @@ class StageAudit(LoweringTrace):
         repeating: Stages whose pass changes the program once more when it runs on its own result.
     """
 
-    sees_passes = True
-
     def __init__(self, *, has_state: bool = False, runs_again: bool = False) -> None:
         super().__init__(has_state=has_state)
         self.untruthful: dict[str, str] = {}
         self.repeating: dict[str, str] = {}
         self._runs_again = runs_again
         self._before: dict[int, _Known] = {}
+
+    @property
+    def sees_passes(self) -> bool:
+        """Whether passes that are applied without a pipeline are told as stages too: all are audited."""
+        return True
 
     def see(self, event: StageEvent) -> None:
         """Take note of an event of a pipeline, and examine the stage that has worked."""

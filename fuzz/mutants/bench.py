@@ -52,6 +52,8 @@ class MutationBenchOptions:
         first_seed: Seed of the first program.
         oracles: Names of the oracles that are asked.
         is_focused: Programs are those that reach the function that is changed, as for one who changes it.
+        only_witnesses: Only the program written for each bug is tried: whether an oracle sees the bug, and the right
+            part is blamed.
     """
 
     seconds: float = 40.0
@@ -59,6 +61,7 @@ class MutationBenchOptions:
     first_seed: int = 0
     oracles: tuple[str, ...] = DEFAULT_ORACLES
     is_focused: bool = False
+    only_witnesses: bool = False
 
 
 class _Programs:
@@ -87,11 +90,17 @@ def run_mutant(mutant: Mutant, options: MutationBenchOptions) -> MutantResult:
     """Try to find one bug, in this process."""
     torch.set_num_threads(1)
     found: dict[str, Any] = {"id": mutant.id, "part": mutant.part}
-    with applied(mutant):
-        witness = check(parse_program(mutant.program), compiler=_needed(mutant), oracles=options.oracles)
-    programs = _Programs(mutant, options.is_focused)
-    found["witness_killed_by"] = witness.failures[0].oracle if witness.failures else None
     started, compared = time.process_time(), 0
+    program, needed = parse_program(mutant.program), _needed(mutant)
+    with applied(mutant):
+        witness = check(program, compiler=needed, oracles=options.oracles)
+    found["witness_killed_by"] = witness.failures[0].oracle if witness.failures else None
+    if options.only_witnesses:
+        found |= {"programs": 1, "seconds": time.process_time() - started}
+        failure = _failure_of(witness)
+        return MutantResult(**found, **(_blamed(mutant, program, failure, needed, 0) if failure else {}))
+    programs = _Programs(mutant, options.is_focused)
+    started = time.process_time()
     last = options.first_seed + options.seeds
     for first in range(options.first_seed, last, _BATCH):
         if time.process_time() - started > options.seconds:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch.export import ExportedProgram
-from torch.fx import GraphModule
+from torch.export.graph_signature import OutputKind
+from torch.fx import GraphModule, Node
 
 from exirkit.emit import read_program
 from exirkit.fuzz.compilers import Compiler, ExirkitCompiler, FunctionCompiler, LoweringTrace, Snapshot
@@ -30,12 +31,13 @@ from exirkit.fuzz.examination import (
 from exirkit.fuzz.official import missing_reason
 from exirkit.fuzz.oracles import ORACLES, calls_of_several_orders, check, examine, oracles_named
 from exirkit.fuzz.programs import Program
-from exirkit.ir import DiagnosticError, TensorSpec, graphs_by_path, pytree
+from exirkit.ir import DiagnosticError, TensorSpec, dim_order_from_stride, graphs_by_path, pytree
 from exirkit.passes import ApplyRules
 from exirkit.patterns import bisect_rewrites
 from exirkit.verifiers import check_form, check_metadata, check_quantization
 
 from .overwritten import first_overwritten
+from .rejected_calls import NO_KERNEL, pass_in_charge
 
 _BEFORE_THE_FILE = ("eager-run", "lowering", "metadata-agreement", "dialect-agreement")
 _RUNS = ("poisoned-run", "memory-sanitizer", "repeated-runs", "changing-shapes")
@@ -124,15 +126,32 @@ def _verifier(examination: Examination, failure: Failure) -> Culprit | None:
             evidence = f"rejects what torch.export has made: {found[0].headline()}"
             return Culprit("verifier", method=method, evidence=evidence)
     compiler = examination.compiler
-    if not codes & _SIGNATURE_CODES or not isinstance(compiler, ExirkitCompiler):
+    if not isinstance(compiler, ExirkitCompiler) or not codes & (_SIGNATURE_CODES | _VALUE_CODES):
         return None
-    # A signature that is wrong shows in the file; what only the checks see is theirs.
-    if check(examination.program, compiler=replace(compiler, verify="none"), seed=examination.seed).is_good:
+    unchecked = replace(compiler, verify="none")
+    if not check(examination.program, compiler=unchecked, seed=examination.seed).is_good:
+        return None
+    # A signature that is wrong shows in the file, and what is recorded of values after each pass in runs of it.
+    if codes & _SIGNATURE_CODES or _records_truth(examination, unchecked):
         return Culprit("verifier", evidence="everything is right without the checks")
     return None
 
 
 _SIGNATURE_CODES = frozenset(f"EK{number}" for number in range(323, 329))
+_VALUE_CODES = frozenset(("EK315", "EK316", "EK318", "EK354"))
+
+
+def _records_truth(examination: Examination, compiler: ExirkitCompiler) -> bool:
+    """Whether what is recorded of values is what they are, in the program of each method after each pass."""
+    trace = LoweringTrace(has_state=examination.trace.has_state, keeps_snapshots=True)
+    lowering = compiler.lower(examination.exported, trace)
+    for method in examination.methods:
+        one_method = _of_method(examination, method)
+        for one in trace.path_to(method, lowering.planned.get(method)):
+            run = run_dialect(one_method, "snapshot", {method: one.program}, is_layout_promised=False)
+            if run.error is None and run.findings:
+                return False
+    return True
 
 
 def _equivalent(examination: Examination, failure: Failure) -> Culprit:
@@ -182,6 +201,20 @@ def _plan(examination: Examination, failure: Failure) -> Culprit | None:
     return None
 
 
+def _rejected_calls(examination: Examination, failure: Failure) -> Culprit | None:
+    """Name the pass in charge of a call that no kernel of the target takes."""
+    if not NO_KERNEL & set(re.findall(r"\bEK\d+", failure.symptom)):
+        return None
+    trace = LoweringTrace(keeps_snapshots=True)
+    try:
+        examination.compiler.lower(examination.exported, trace)
+    except DiagnosticError as error:
+        found = next((one for one in error.diagnostics if one.code in NO_KERNEL), None)
+        named = found and pass_in_charge(found, trace.path_so_far(examination.exported))
+        return Culprit(named[0], evidence=named[1]) if named else None
+    return None
+
+
 def _fits(spec: TensorSpec) -> bool:
     """Whether a spec is that of a view which its base holds, or of no view."""
     base = spec.storage_base
@@ -192,15 +225,47 @@ _PLAN_CODES = frozenset(f"EK{number}" for number in range(341, 347))
 
 
 def _shared_views(examination: Examination, failure: Failure) -> Culprit | None:
-    """Test whether it helps if no value shares the memory of another."""
+    """Test whether it helps if no value shares the memory of another, and what does is not right as it is."""
     compiler = examination.compiler
     if not isinstance(compiler, ExirkitCompiler) or not compiler.remove_view_copy:
         return None
     other = replace(compiler, remove_view_copy=False)
     oracles = dict.fromkeys(("eager-run", *_RUNS, failure.oracle))
-    if _is_clean(check(examination.program, compiler=other, oracles=oracles)):
-        return Culprit("eliminate-views", evidence="right with remove_view_copy=False")
-    return None
+    if not _is_clean(check(examination.program, compiler=other, oracles=oracles)):
+        return None
+    if failure.oracle in _RUNS:
+        theirs = _of_official_runtime(examination)
+        if theirs is not None and theirs.is_good:
+            return Culprit("interpreter", evidence="the official runtime gives the right results of the views")
+    elif failure.stage == "emitter" and _shows_memory_of_caller(examination, failure):
+        return Culprit("emitter", evidence="it rejects a view of memory that the caller provides")
+    return Culprit("eliminate-views", evidence="right with remove_view_copy=False")
+
+
+def _shows_memory_of_caller(examination: Examination, failure: Failure) -> bool:
+    """Whether the value that a failure is about is a view of an input which the caller gives a place."""
+    trace = LoweringTrace(keeps_snapshots=True)
+    try:
+        examination.compiler.lower(examination.exported, trace)
+    except Exception:  # whatever the emitter raises is what is localized here
+        path = trace.path_so_far(examination.exported)
+    else:
+        return False
+    nodes = {f"%{node.name}": node for node in path[-1].program.graph.nodes} if path else {}
+    shown = nodes[failure.node].meta.get("spec") if failure.node in nodes else None
+    base = shown.storage_base if isinstance(shown, TensorSpec) else None
+    return base is not None and any(
+        node.op == "placeholder" and node.meta.get("spec") is base and base.mem_offset is None
+        for node in nodes.values()
+    )
+
+
+def _of_official_runtime(examination: Examination) -> Verdict | None:
+    """Return what the official runtime makes of a file, None where it is not there or cannot be asked."""
+    if missing_reason():
+        return None
+    verdict = examine(examination, oracles_named(("official-runtime",)))
+    return None if verdict.not_run else verdict
 
 
 def _shared_results(examination: Examination, failure: Failure) -> Culprit | None:
@@ -251,8 +316,8 @@ def _emission_of_other_plan(examination: Examination, failure: Failure) -> Culpr
 
 def _runtimes(examination: Examination, failure: Failure) -> Culprit:
     """Compare with what the official runtime makes of the same file."""
-    other = Verdict() if missing_reason() else examine(examination, oracles_named(("official-runtime",)))
-    if missing_reason() or other.not_run:
+    other = _of_official_runtime(examination)
+    if other is None:
         return Culprit("interpreter", evidence="graph and file agree, and other plans do not help")
     if other.is_good:
         return Culprit("interpreter", evidence="the official runtime gives the right results")
@@ -283,6 +348,40 @@ def _is_of_the_same(failure: Failure, other: Failure) -> bool:
     """Return whether two failures are about the same result: kernels of the official runtime have bugs of their own."""
     compared = {"method", "run"} <= failure.details.keys() & other.details.keys()
     return not compared or (failure.node, failure.details["method"]) == (other.node, other.details["method"])
+
+
+def _loader(examination: Examination, failure: Failure) -> Culprit | None:
+    """Name the interpreter if it does not load a file that the official runtime runs rightly."""
+    if failure.stage != "emitter" or not failure.symptom.startswith("raised"):
+        return None
+    theirs = _of_official_runtime(examination)
+    is_good = theirs is not None and theirs.is_good
+    return Culprit("interpreter", evidence="the official runtime runs the file") if is_good else None
+
+
+def _stated_layouts(examination: Examination, failure: Failure) -> Culprit | None:
+    """Name the pass that states the layouts of results if it has left that one out: no later pass need keep it."""
+    trace = LoweringTrace(has_state=examination.trace.has_state, keeps_snapshots=True, always_after=(_STATES_LAYOUTS,))
+    method, place = str(failure.details["method"]), int((failure.node or "").removeprefix("output "))
+    lowering = examination.compiler.lower(examination.exported, trace)
+    path = trace.path_to(method, lowering.planned.get(method))
+    program = next((one.program for one in path if one.stage == _STATES_LAYOUTS), None)
+    if program is None or _has_other_layouts(_of_method(examination, method), method)(program):
+        return None
+    names = [spec.arg.name for spec in program.graph_signature.output_specs if spec.kind is OutputKind.USER_OUTPUT]
+    result = next(node for node in program.graph.nodes if node.name == names[place])
+    if "memory_format" in result.kwargs or not any(map(_is_channels_last, program.graph.nodes)):
+        return None
+    evidence = f"nothing states the layout of %{result.name} that it has after {_STATES_LAYOUTS}"
+    return Culprit(_STATES_LAYOUTS, method=method, evidence=evidence)
+
+
+def _is_channels_last(node: Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and tuple(dim_order_from_stride(value.stride(), value.shape)) == (0, 2, 3, 1)
+
+
+_STATES_LAYOUTS = "state-result-layouts"
 
 
 def _allocation(examination: Examination, failure: Failure) -> Culprit | None:
@@ -472,10 +571,13 @@ STEPS: Mapping[str, Callable[[Examination, Failure], Culprit | None]] = {
     "earlier oracles": _earlier_oracles,
     "allocation": _allocation,
     "other plans": _other_plans,
+    "rejected calls": _rejected_calls,
     "plan": _plan,
     "shared views": _shared_views,
     "shared results": _shared_results,
     "layout passes": _layout_passes,
+    "stated layouts": _stated_layouts,
+    "loader": _loader,
     "emission": _emission,
     "emission of other plan": _emission_of_other_plan,
     "runtimes": _runtimes,

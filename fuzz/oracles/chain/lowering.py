@@ -15,7 +15,7 @@ class Lowering(Oracle):
     title = "the chain works, with verifiers after every pass"
     cost = 10
     needs = ("lowering",)
-    suspects = ("verifier", "passes", "plan", "shared views", "stage")
+    suspects = ("verifier", "rejected calls", "passes", "plan", "shared views", "stage")
     former_name = "O1"
 
     def check(self, examination: Examination) -> Iterator[Failure]:

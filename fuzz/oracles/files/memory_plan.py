@@ -20,7 +20,7 @@ class MemoryPlan(Oracle):
     title = "the checker of memory plans, and static checks of the file, by itself and against the graph"
     cost = 40
     needs = ("file",)
-    suspects = ("earlier oracles", "allocation", "stage")
+    suspects = ("earlier oracles", "allocation", "loader", "stage")
     former_name = "O4"
 
     def check(self, examination: Examination) -> Iterator[Failure]:

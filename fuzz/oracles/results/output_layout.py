@@ -15,7 +15,7 @@ class OutputLayout(Oracle):
     title = "results have the layouts of eager torch"
     cost = 65
     needs = ("exported", "results")
-    suspects = ("passes", "planner", "emission", "emitter")
+    suspects = ("stated layouts", "passes", "planner", "emission", "emitter")
 
     def check(self, examination: Examination) -> Iterator[Failure]:
         """Yield the first result of each method that lies otherwise."""

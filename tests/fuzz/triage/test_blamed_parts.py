@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ from benchmarks.mutants.fresh_mutants import LIST, read_mutants
 from exirkit import GraphEditor, Pass, ops
 from exirkit.fuzz.compilers import ExirkitCompiler, LoweringTrace
 from exirkit.fuzz.examination import LAYOUTS, Examination, Failure, was_met_before
-from exirkit.fuzz.mutants import Mutant, applied, mutant
+from exirkit.fuzz.mutants import Mutant, MutantResult, MutationBenchOptions, applied, mutant, run_mutant
 from exirkit.fuzz.mutants.model import named
 from exirkit.fuzz.oracles import check
 from exirkit.fuzz.programs import parse_program
@@ -237,6 +238,64 @@ def test_the_part_that_is_wrong_is_blamed() -> None:
             failure = check(program, compiler=compiler).failures[0]
             assert find_culprit(program, failure, compiler=compiler).part == part
         assert (failure.oracle == "operand-layouts") == (part in ("eliminate-views", "legalize-dim-order"))
+
+
+_OTHER_LISTS = [
+    one
+    for name in ("mutants_second_set", "mutants_third_set", "mutants_fifth_set", "mutants_sixth_set", "historic_bugs")
+    for one in read_mutants(LIST.with_name(f"{name}.yaml"))
+]
+
+
+_NO_KERNEL = Failure("lowering", "rejected EK359", "", "planner")
+
+
+def _blame_of_witness(name: str) -> MutantResult:
+    return run_mutant(named(name, _OTHER_LISTS), MutationBenchOptions(only_witnesses=True))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        # What states the layouts of results has left one out.
+        "rows-unless-all-is-channels-last",
+        "channels-last-is-not-stated",
+        # Calls that no kernel takes, because of their layouts and of parameters of quantized values.
+        "bodies-read-rows",
+        "scales-stay-narrow",
+        # The emitter rejects a view of what the caller gives a place.
+        "views-of-the-caller-need-a-place",
+        # A check of recorded dtypes.
+        "numbers-widen-what-they-do-not",
+        # Passes that run without a pipeline, before the first one of `to_executorch`.
+        "zero-points-of-some-rows",
+        "differences-of-eight-bits",
+        # File and graph differ: in the sign of a zero, and in what is moved instead of copied.
+        "minus-zero-left-out",
+        "zeros-of-both-signs-are-one",
+        "carried-values-are-moved",
+    ],
+)
+def test_bugs_of_other_lists_are_blamed_rightly_in_their_programs(name: str) -> None:
+    result = _blame_of_witness(name)
+    assert result.is_blame_right, (result.killed_by, result.blamed)
+
+
+@pytest.mark.executorch
+@pytest.mark.parametrize("name", ["no-jump-to-the-end", "shown-for-good"])
+def test_the_interpreter_is_blamed_for_files_that_the_official_runtime_runs_rightly(name: str) -> None:
+    result = _blame_of_witness(name)
+    assert result.blamed == "interpreter"
+
+
+def test_a_call_without_a_kernel_is_blamed_on_the_pass_that_made_it() -> None:
+    program = parse_program(_NEGATION)
+    swap = _Replacing("swap", ops.edge.aten.neg.default, ops.edge.aten.digamma.default)
+    given = ExirkitCompiler(kernels="official")
+    assert localization._rejected_calls(Examination(program, given, 0), _NO_KERNEL) is None
+    found = localization._rejected_calls(Examination(program, replace(given, passes=(swap,)), 0), _NO_KERNEL)
+    assert found is not None
+    assert found.part == "swap"
 
 
 def test_another_way_is_blamed_for_what_it_alone_meets() -> None:
