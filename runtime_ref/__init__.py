@@ -9,6 +9,7 @@ from .checks.calls import missing_data as missing_data
 from .checks.program import check_plan_kernels as check_plan_kernels
 from .checks.program import verify_program as verify_program
 from .interpreter.substitution import Substitution as Substitution
+from .kernels.deviations import deviating_operators as deviating_operators
 from .kernels.registry import OperatorRegistry as OperatorRegistry
 from .limits import Limits as Limits
 from .metadata import MetadataIndexError as MetadataIndexError

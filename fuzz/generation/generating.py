@@ -335,8 +335,8 @@ def _weights(
         for operator in operators
     ]
     if focused := [place for place, operator in enumerate(operators) if operator.name in focus]:
-        # As often as all others together.
-        total = sum(weights)
+        # Twice as often as all others together.
+        total = 2 * sum(weights)
         weights = [one + (place in focused) * total / len(focused) for place, one in enumerate(weights)]
     return operators, tuple(accumulate(weights))
 

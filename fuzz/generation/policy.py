@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from .choices import Choices
+from .operators.catalogue import shipped_operators
 
 PRIMES = (2, 3, 5, 7, 11)
 
@@ -141,11 +142,16 @@ branches and loops, and tensors of many bytes."""
 SAMPLES = "operator_samples"
 """What a program of samples asks for, instead of any features."""
 
+_PATTERN = "rule_pattern"
 _OPERATOR, RULE = "op:", "rule:"
 """How operators and rules of a focus begin."""
 
-_FOCUSED, _SAMPLED_FOCUS = 0.7, 0.5
-"""How many programs have a feature that they are to have much more often, and how many are samples of operators."""
+_FOCUSED, _SAMPLED_FOCUS, _ONLY_SAMPLED = 0.7, 0.5, 0.9
+"""How many programs have a feature that they are to have much more often, and how many are samples of operators: if all
+of these can be, or none can be called otherwise."""
+
+_NARROW, _NARROW_CALLS = 0.5, 4
+"""How many programs with a focus have nothing else, which takes a fraction of the time of others, and their calls."""
 
 # Where nearly all programs are samples, the others cannot make up for them.
 _LEAST_REST = 0.5
@@ -324,7 +330,8 @@ def draw_plan(choices: Choices, policy: Policy) -> Plan:
     sampled = policy.operator_samples if policy.takes_samples else 0.0
     if policy.focus:
         # Half of the programs for an operator are samples of it; features stand in others only.
-        sampled = _SAMPLED_FOCUS if sampled and policy.focused_operators else 0.0
+        sampled = _sampled_share(policy) if sampled else 0.0
+    is_narrow = bool(policy.focus) and choices.chance(_NARROW)
     rest = max(1 - sampled, _LEAST_REST)
     is_sampled = sampled > 0 and choices.request(SAMPLES, sampled)
     for feature in sorted(FLOORS, key=_depth):
@@ -334,7 +341,7 @@ def draw_plan(choices: Choices, policy: Policy) -> Plan:
         for parent in parents:
             share /= max(policy.share(parent), share, 1e-9)
         # Every feature is asked for in every program, so that a seed always makes the same choices.
-        is_asked = _is_asked(choices, policy, feature, share)
+        is_asked = _is_asked(choices, policy, feature, share, is_narrow)
         if is_asked and (feature in policy.focus or all(parent in requests for parent in parents)):
             requests |= {feature, *(parents if feature in policy.focus else ())}
     acts: dict[str, float] = {}
@@ -345,25 +352,37 @@ def draw_plan(choices: Choices, policy: Policy) -> Plan:
     acts |= {name: MISTAKEN[name] for name in ("dims_from_end", "interleaved")}
     if policy.takes_all:
         patterns = max(policy.rule_patterns, _FOCUSED) if policy.focused_rules else policy.rule_patterns
-        acts |= {"rule_pattern": patterns, **REPLACED, **MISTAKEN}
-    requests |= {act for act, share in acts.items() if _is_asked(choices, policy, act, share / rest)}
+        acts |= {_PATTERN: patterns, **REPLACED, **MISTAKEN}
+    requests |= {act for act, share in acts.items() if _is_asked(choices, policy, act, share / rest, is_narrow)}
     if policy.quantization:
         schemes = {f"quantized_{name}" for name, share in QUANTIZATION.items() if choices.request(name, share)}
         requests |= schemes or {f"quantized_{choices.pick(tuple(QUANTIZATION))}"}
     dtypes = _dtypes(choices, policy, "mixed_dtypes" in requests)
     # Small programs find more in the same time: eight operators is the median, what fits and guards included.
     calls = min(choices.integer(policy.least_calls, policy.most_calls) for _ in range(3))
+    if is_narrow:
+        calls = max(calls, min(_NARROW_CALLS, policy.most_calls))
     fresh = (0.05, 0.12, 0.25)[choices.integer(0, 2)]
     favoured = choices.integer(0, 63)
     return Plan(policy, frozenset({SAMPLES} if is_sampled else requests), dtypes, calls, fresh, favoured)
 
 
-def _is_asked(choices: Choices, policy: Policy, feature: str, share: float) -> bool:
+def _sampled_share(policy: Policy) -> float:
+    """Return how many programs with a focus are samples of operators."""
+    operators = policy.focused_operators
+    if not operators:
+        return 0.0
+    can_be_called = operators.intersection(one.name for one in shipped_operators())
+    return _SAMPLED_FOCUS if can_be_called or len(operators) < len(policy.focus) else _ONLY_SAMPLED
+
+
+def _is_asked(choices: Choices, policy: Policy, feature: str, share: float, is_narrow: bool) -> bool:
     """Return whether a program shall have a feature; what nearly all programs have, no swarm lacks."""
     if feature in policy.focus:
         return choices.request(feature, max(share, _FOCUSED))
     emphasis = choices.emphasis(feature) if policy.swarms else 1.0
-    return choices.request(feature, share * emphasis if share * max(emphasis, 4 / 3) <= 1 else share)
+    is_asked = choices.request(feature, share * emphasis if share * max(emphasis, 4 / 3) <= 1 else share)
+    return is_asked and (not is_narrow or (feature == _PATTERN and bool(policy.focused_rules)))
 
 
 def _depth(feature: str) -> int:

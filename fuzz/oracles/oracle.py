@@ -90,6 +90,7 @@ _NEEDS: Mapping[Need, Callable[[Examination], object]] = {
 }
 
 FILE_SUSPECTS: Sequence[str] = (
-    "earlier oracles", "allocation", "other plans", "shared views", "shared results", "emission", "runtimes"
+    "failing kernel", "earlier oracles", "allocation", "other plans", "shared views", "shared results", "emission",
+    "deviations", "runtimes",
 )  # fmt: skip
 """Suspects when the file computes something wrong: all that comes after the programs of the dialects."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 
 from exirkit.emit import read_program
 from exirkit.fuzz.compilers import Compiler, ExirkitCompiler, FunctionCompiler, LoweringTrace, Snapshot
@@ -31,13 +30,14 @@ from exirkit.fuzz.examination import (
 from exirkit.fuzz.official import missing_reason
 from exirkit.fuzz.oracles import ORACLES, calls_of_several_orders, check, examine, oracles_named
 from exirkit.fuzz.programs import Program
-from exirkit.ir import DiagnosticError, TensorSpec, dim_order_from_stride, graphs_by_path, pytree
+from exirkit.ir import Diagnostic, DiagnosticError, TensorSpec, dim_order_from_stride, graphs_by_path, pytree
 from exirkit.passes import ApplyRules
 from exirkit.patterns import bisect_rewrites
 from exirkit.verifiers import check_form, check_metadata, check_quantization
 
 from .overwritten import first_overwritten
-from .rejected_calls import NO_KERNEL, pass_in_charge
+from .placements import first_misplaced, fits
+from .rejected_calls import NO_KERNEL, pass_against_deviations, pass_in_charge
 
 _BEFORE_THE_FILE = ("eager-run", "lowering", "metadata-agreement", "dialect-agreement")
 _RUNS = ("poisoned-run", "memory-sanitizer", "repeated-runs", "changing-shapes")
@@ -196,8 +196,22 @@ def _plan(examination: Examination, failure: Failure) -> Culprit | None:
         leaves = [
             leaf for graph in graphs for node in graph.nodes for leaf in pytree.tree_leaves(node.meta.get("spec"))
         ]
-        if all(_fits(leaf) for leaf in leaves if isinstance(leaf, TensorSpec)):
+        if all(fits(leaf) for leaf in leaves if isinstance(leaf, TensorSpec)):
             return Culprit("planner", evidence="what it was given is right, its plan is not")
+    return None
+
+
+def _failing_kernel(examination: Examination, failure: Failure) -> Culprit | None:
+    """Name the pass in charge of a call with which a kernel ends the process."""
+    if "EK657" not in failure.symptom:
+        return None
+    trace = LoweringTrace(keeps_snapshots=True)
+    lowering = examination.compiler.lower(examination.exported, trace)
+    finding = Diagnostic.of("EK657", failure.message)
+    for method in examination.methods:
+        named = pass_in_charge(finding, trace.path_to(method, lowering.planned.get(method)))
+        if named is not None:
+            return Culprit(named[0], method=method, evidence=named[1])
     return None
 
 
@@ -213,12 +227,6 @@ def _rejected_calls(examination: Examination, failure: Failure) -> Culprit | Non
         named = found and pass_in_charge(found, trace.path_so_far(examination.exported))
         return Culprit(named[0], evidence=named[1]) if named else None
     return None
-
-
-def _fits(spec: TensorSpec) -> bool:
-    """Whether a spec is that of a view which its base holds, or of no view."""
-    base = spec.storage_base
-    return base is None or 0 <= spec.storage_offset_bytes <= base.nbytes() - spec.nbytes()
 
 
 _PLAN_CODES = frozenset(f"EK{number}" for number in range(341, 347))
@@ -314,6 +322,22 @@ def _emission_of_other_plan(examination: Examination, failure: Failure) -> Culpr
     return None
 
 
+def _deviations(examination: Examination, failure: Failure) -> Culprit | None:
+    """Name the pass that goes around a kernel of the official runtime, if it helps to compute as torch does."""
+    compiler = examination.compiler
+    if not isinstance(compiler, ExirkitCompiler) or not examination.is_for_official:
+        return None
+    as_torch = Examination(examination.program, replace(compiler, kernels="any"), examination.seed)
+    as_torch.share(examination)
+    if not _is_clean(examine(as_torch, oracles_named(("eager-run", *_RUNS)))):
+        return None
+    for method, program in examination.lowering.planned.items():
+        found = pass_against_deviations(program)
+        if found is not None:
+            return Culprit(found[0], method=method, evidence=found[1])
+    return None
+
+
 def _runtimes(examination: Examination, failure: Failure) -> Culprit:
     """Compare with what the official runtime makes of the same file."""
     other = _of_official_runtime(examination)
@@ -389,37 +413,8 @@ def _allocation(examination: Examination, failure: Failure) -> Culprit | None:
 
     Whether two tensors share bytes at the wrong time is not checked: other plans show that.
     """
-    for program in examination.lowering.planned.values():
-        sizes = program.graph_module.meta.get("non_const_buffer_sizes") or [0]
-        for spec in _specs(program):
-            found = _misplaced(spec, sizes)
-            if found is not None:
-                return Culprit("planner", evidence=found)
-    return None
-
-
-def _specs(program: ExportedProgram) -> Iterator[TensorSpec]:
-    graphs = [one.graph for one in program.graph_module.modules() if isinstance(one, GraphModule)]
-    seen: dict[TensorSpec, None] = {}
-    for node in (node for graph in graphs for node in graph.nodes):
-        given = node.meta.get("spec")
-        listed: Iterable[object] = given if isinstance(given, list | tuple) else (given,)
-        seen.update(dict.fromkeys(one for one in listed if isinstance(one, TensorSpec)))
-    return iter(seen)
-
-
-def _misplaced(spec: TensorSpec, sizes: Sequence[int]) -> str | None:
-    if spec.mem_offset is None or spec.mem_id is None or not all(type(one) is int for one in spec.shape):
-        return None
-    base = spec.storage_base
-    if base is not None and (base.mem_id, base.mem_offset) != (None, None):
-        wanted = (base.mem_id, (base.mem_offset or 0) + spec.storage_offset_bytes)
-        if (spec.mem_id, spec.mem_offset) != wanted:
-            return f"a view lies at {spec.mem_id}:{spec.mem_offset} instead of {wanted[0]}:{wanted[1]}, in its base"
-    element_nbytes = torch.empty(1, dtype=spec.dtype).element_size()
-    end = spec.mem_offset + math.prod(int(one) for one in spec.shape) * element_nbytes
-    size = sizes[spec.mem_id] if spec.mem_id < len(sizes) else 0
-    return f"a tensor ends at byte {end} of arena {spec.mem_id}, which has {size}" if end > size else None
+    found = next(filter(None, map(first_misplaced, examination.lowering.planned.values())), None)
+    return None if found is None else Culprit("planner", evidence=found)
 
 
 _IsBad = Callable[[ExportedProgram], bool]
@@ -572,6 +567,7 @@ STEPS: Mapping[str, Callable[[Examination, Failure], Culprit | None]] = {
     "allocation": _allocation,
     "other plans": _other_plans,
     "rejected calls": _rejected_calls,
+    "failing kernel": _failing_kernel,
     "plan": _plan,
     "shared views": _shared_views,
     "shared results": _shared_results,
@@ -580,6 +576,7 @@ STEPS: Mapping[str, Callable[[Examination, Failure], Culprit | None]] = {
     "loader": _loader,
     "emission": _emission,
     "emission of other plan": _emission_of_other_plan,
+    "deviations": _deviations,
     "runtimes": _runtimes,
     "black box": _black_box,
     "stage": _stage,

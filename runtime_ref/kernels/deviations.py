@@ -28,6 +28,12 @@ def deviating_kernels() -> Iterator[Kernel]:
         yield kernel
 
 
+@cache
+def deviating_operators() -> frozenset[str]:
+    """Return the names of the operators of these kernels, without their overloads: `aten::var`."""
+    return frozenset(one.name.partition(".")[0] for one in deviating_kernels())
+
+
 def _is_integer(dtype: torch.dtype) -> bool:
     return not dtype.is_floating_point and dtype is not torch.bool
 

@@ -20,12 +20,14 @@ THIRD = read_mutants(LIST.with_name("mutants_third_set.yaml"))
 FOURTH = read_mutants(LIST.with_name("mutants_fourth_set.yaml"))
 FIFTH = read_mutants(LIST.with_name("mutants_fifth_set.yaml"))
 SIXTH = read_mutants(LIST.with_name("mutants_sixth_set.yaml"))
+SEVENTH = read_mutants(LIST.with_name("mutants_seventh_set.yaml"))
 HISTORIC = read_mutants(LIST.with_name("historic_bugs.yaml"))
 
 
 USUAL_PARTS = {"pass": 25, "planner": 8, "emitter": 7, "interpreter": 6, "verifier": 4}
 FIFTH_PARTS = {"pass": 34, "planner": 6, "emitter": 6, "interpreter": 2, "verifier": 2}
 SIXTH_PARTS = {"pass": 30, "planner": 7, "emitter": 6, "interpreter": 5, "verifier": 2}
+SEVENTH_PARTS = {"pass": 31, "planner": 7, "emitter": 6, "interpreter": 4, "verifier": 2}
 
 
 @pytest.mark.parametrize(
@@ -36,13 +38,14 @@ SIXTH_PARTS = {"pass": 30, "planner": 7, "emitter": 6, "interpreter": 5, "verifi
         (FOURTH, USUAL_PARTS),
         (FIFTH, FIFTH_PARTS),
         (SIXTH, SIXTH_PARTS),
+        (SEVENTH, SEVENTH_PARTS),
     ],
-    ids=["second", "third", "fourth", "fifth", "sixth"],
+    ids=["second", "third", "fourth", "fifth", "sixth", "seventh"],
 )
 def test_a_list_has_fifty_bugs_of_all_parts(listed: tuple[Mutant, ...], parts: dict[str, int]) -> None:
     names = [one.id for one in listed]
     assert len(set(names)) == len(names) == 50
-    lists = (shipped_mutants(), MUTANTS, THIRD, FOURTH, FIFTH, SIXTH, HISTORIC)
+    lists = (shipped_mutants(), MUTANTS, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, HISTORIC)
     others = (one for each in lists if each is not listed for one in each)
     assert set(names).isdisjoint(one.id for one in others)
     counted = Counter("pass" if one.part == "rules" else one.part for one in listed)
@@ -51,7 +54,7 @@ def test_a_list_has_fifty_bugs_of_all_parts(listed: tuple[Mutant, ...], parts: d
 
 
 def test_no_two_lists_plant_the_same_change() -> None:
-    every = (*shipped_mutants(), *MUTANTS, *THIRD, *FOURTH, *FIFTH, *SIXTH, *HISTORIC)
+    every = (*shipped_mutants(), *MUTANTS, *THIRD, *FOURTH, *FIFTH, *SIXTH, *SEVENTH, *HISTORIC)
     changed = Counter((one.module, one.function, one.old, one.new) for one in every)
     assert [change for change, count in changed.items() if count > 1] == []
 
@@ -66,7 +69,7 @@ def test_the_historic_list_names_thirty_threads() -> None:
 
 
 def test_each_text_is_there_once_and_each_program_can_be_read() -> None:
-    for one in (*MUTANTS, *THIRD, *FOURTH, *FIFTH, *SIXTH, *HISTORIC):
+    for one in (*MUTANTS, *THIRD, *FOURTH, *FIFTH, *SIXTH, *SEVENTH, *HISTORIC):
         mutated_code(one)
         program = parse_program(one.program)
         assert parse_program(program_text(program)) == program
@@ -75,7 +78,9 @@ def test_each_text_is_there_once_and_each_program_can_be_read() -> None:
         mutated_code(gone)
 
 
-@pytest.mark.parametrize("one", [*MUTANTS, *THIRD, *FOURTH, *FIFTH, *SIXTH, *HISTORIC], ids=lambda one: one.id)
+@pytest.mark.parametrize(
+    "one", [*MUTANTS, *THIRD, *FOURTH, *FIFTH, *SIXTH, *SEVENTH, *HISTORIC], ids=lambda one: one.id
+)
 def test_each_bug_shows_in_its_program(one: Mutant) -> None:
     times, is_changed = changes(one, parse_program(one.program))
     assert times > 0

@@ -39,8 +39,10 @@ def _quarters(choices: Choices, dtype: torch.dtype, count: int) -> Numbers:
 
 
 def _equal(choices: Choices, dtype: torch.dtype, count: int) -> Numbers:
-    """Return numbers many of which are equal."""
-    few = _quarters(choices, dtype, 2)
+    """Return numbers many of which are equal, all of them at times, or zero: a matrix of them has no inverse."""
+    few = _quarters(choices, dtype, choices.pick((1, 2, 2)))
+    if choices.chance(0.3):
+        few = (*few, False if dtype == torch.bool else 0.0 if dtype.is_floating_point else 0)
     return tuple(choices.pick(few) for _ in range(count))
 
 

@@ -13,7 +13,7 @@ from benchmarks.mutants.fresh_mutants import read_mutants
 from torch.utils import _pytree as pytree
 
 from exirkit.fuzz.compilers import ExirkitCompiler
-from exirkit.fuzz.generation import Policy, SeededChoices, generate
+from exirkit.fuzz.generation import Policy, SeededChoices, generate, shipped_operators
 from exirkit.fuzz.generation.acts.samples import NUMBERS, method_of, sampled_method
 from exirkit.fuzz.generation.generating import finished
 from exirkit.fuzz.generation.method.building import Building
@@ -31,6 +31,8 @@ from exirkit.fuzz.mutants.model import named
 from exirkit.fuzz.oracles import check
 from exirkit.fuzz.programs import Contents, Program, make_tensor
 from exirkit.fuzz.programs.inference import operator_named
+from exirkit.passes.to_aten.decompositions import further_decompositions
+from exirkit.passes.to_aten.quantized_decompositions import QUANTIZED_DECOMPOSITIONS
 
 _THIRD = read_mutants(Path(__file__).parents[3] / "benchmarks" / "mutants" / "mutants_third_set.yaml")
 
@@ -155,3 +157,28 @@ def test_zero_points_of_narrow_floats_are_undecided() -> None:
         (call,) = method.steps
         assert (call.results[1] in building.undecided) is is_undecided
         assert call.results[0] not in building.undecided
+
+
+_WITHOUT_CALLS = {
+    "aten.empty_permuted.default": "its elements may be anything",
+    "aten.max_pool2d_with_indices_backward.default": "odd arguments end the process; an act has it",
+    "prims.scalar_tensor.default": "it takes no tensor; symbols make it",
+    "quantized_decomposed.choose_qparams_per_token.default": "torch records another dtype of it than it gives",
+}
+
+
+def test_programs_have_calls_of_every_operator_that_we_decompose() -> None:
+    made = {*sampled_operators(), *(one.name for one in shipped_operators())}
+    quantized = (name.replace("::", ".") for name in QUANTIZED_DECOMPOSITIONS)
+    ours = {
+        *map(str, further_decompositions()),
+        *(name if name.count(".") == 2 else f"{name}.default" for name in quantized),
+    }
+    assert {name for name in ours - made if not name.startswith("transformers.")} == _WITHOUT_CALLS.keys()
+
+
+def test_equal_elements_are_all_one_or_zero_at_times() -> None:
+    choices = SeededChoices(4)
+    drawn = [NUMBERS["equal"](choices, torch.float32, 40) for _ in range(60)]
+    assert {1, 2, 3} <= {len(set(one)) for one in drawn}
+    assert 10 < sum(0 in one for one in drawn) < 40

@@ -17,7 +17,7 @@ from exirkit.fuzz.mutants import Mutant, MutantResult, MutationBenchOptions, app
 from exirkit.fuzz.mutants.model import named
 from exirkit.fuzz.oracles import check
 from exirkit.fuzz.programs import parse_program
-from exirkit.fuzz.triage import find_culprit, localization, localized
+from exirkit.fuzz.triage import find_culprit, localization, localized, placements
 from exirkit.fuzz.triage.localization import _first_of_the_last
 from exirkit.fuzz.triage.overwritten import first_overwritten
 from exirkit.ir import TensorSpec, copy_program
@@ -476,7 +476,7 @@ def test_a_view_that_its_base_cannot_hold_is_not_the_planners() -> None:
     inner.storage_base, inner.storage_offset_bytes = base, 12
     outer = TensorSpec(torch.float32, (3,))
     outer.storage_base, outer.storage_offset_bytes = base, 16
-    assert [localization._fits(one) for one in (base, inner, outer)] == [True, True, False]
+    assert [placements.fits(one) for one in (base, inner, outer)] == [True, True, False]
 
 
 def test_a_plan_without_reuse_that_is_written_wrongly_is_the_emitters() -> None:
