@@ -205,6 +205,9 @@ def _failing_kernel(examination: Examination, failure: Failure) -> Culprit | Non
     """Name the pass in charge of a call with which a kernel ends the process."""
     if "EK657" not in failure.symptom:
         return None
+    theirs = _of_official_runtime(examination)
+    if theirs is not None and theirs.is_good:
+        return Culprit("interpreter", evidence="the official runtime runs the call")
     trace = LoweringTrace(keeps_snapshots=True)
     lowering = examination.compiler.lower(examination.exported, trace)
     finding = Diagnostic.of("EK657", failure.message)
@@ -375,12 +378,18 @@ def _is_of_the_same(failure: Failure, other: Failure) -> bool:
 
 
 def _loader(examination: Examination, failure: Failure) -> Culprit | None:
-    """Name the interpreter if it does not load a file that the official runtime runs rightly."""
-    if failure.stage != "emitter" or not failure.symptom.startswith("raised"):
+    """Name the interpreter if it rejects the instructions of the graph, which the official runtime runs."""
+    if failure.stage != "emitter" or not _INSTRUCTION_CODES & set(re.findall(r"\bEK\d+", failure.symptom)):
+        return None
+    file = read_program(examination.lowering.data)
+    if any(emission_fault(one, file, method) for method, one in examination.lowering.planned.items()):
         return None
     theirs = _of_official_runtime(examination)
     is_good = theirs is not None and theirs.is_good
     return Culprit("interpreter", evidence="the official runtime runs the file") if is_good else None
+
+
+_INSTRUCTION_CODES = frozenset(f"EK{number}" for number in (601, 602, 604, 606))
 
 
 def _stated_layouts(examination: Examination, failure: Failure) -> Culprit | None:

@@ -1,7 +1,6 @@
 """Makes the programs that campaigns start with, from many generated ones, by what each reaches in the compiler.
 
     python -m tools.seed_corpus collect POOL.jsonl --first 100000 --count 5000
-    python -m tools.seed_corpus collect POOL.jsonl --first 200000 --count 1500 --operators
     python -m tools.seed_corpus trim SMALL.jsonl POOL.jsonl ... --part 0/2
     python -m tools.seed_corpus choose SMALL.jsonl ... --seconds 30
     python -m tools.seed_corpus collect CORPUS.jsonl --shipped
@@ -24,7 +23,6 @@ import math
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,28 +48,19 @@ def collect(
     count: int = 1000,
     level: int = 1,
     shipped: Annotated[bool, typer.Option(help="Those of the seed corpus instead.")] = False,
-    operators: Annotated[bool, typer.Option(help="Programs with one operator each, all operators in turn.")] = False,
 ) -> None:
     """Check the programs of some seeds at a level of optimization, and record what each reaches."""
     bench = _bench(level)
-    from exirkit.fuzz.generation import Policy, generate
     from exirkit.fuzz.generation.seed_corpus import corpus
     from exirkit.fuzz.programs import parse_program
-
-    from .reaching import operator_features
 
     done = {entry.seed for entry in _entries([file])}
     texts = dict(corpus()) if shipped else {}
     left = [seed for seed in texts or range(first, first + count) if seed not in done]
-    features = operator_features() if operators else []
     with file.open("a", encoding="utf-8") as records:
         for seed in track(left, "checking programs"):
-            focus = features[(seed - first) % len(features)] if features else ""
-            if focus:
-                program = generate(seed, Policy(focus=frozenset([focus])))
-            else:
-                program = parse_program(texts[seed]) if texts else bench.make(seed).program
-            records.write(replace(_checked(bench, seed, program), focus=focus).line())
+            program = parse_program(texts[seed]) if texts else bench.make(seed).program
+            records.write(_checked(bench, seed, program).line())
             records.flush()
 
 

@@ -24,7 +24,6 @@ class Entry:
         seconds: CPU seconds of its check.
         verdict: As campaigns have it.
         reached: A number for each condition and outcome, and so on.
-        focus: The feature that it was generated for; none for what a campaign makes.
     """
 
     seed: int
@@ -32,7 +31,6 @@ class Entry:
     seconds: float
     verdict: str
     reached: frozenset[int]
-    focus: str = ""
 
     @property
     def cost(self) -> float:

@@ -72,19 +72,13 @@ def _functions() -> dict[int, Function]:
     return found
 
 
-def operator_features() -> list[str]:
-    """Return the features of programs that have an operator, one for each that can be made, in order."""
-    return sorted({f"op:{name}" for name in (*sampled_operators(), *(one.name for one in shipped_operators()))})
-
-
 def _features(entry: Entry) -> frozenset[str]:
     """Return what can be asked of a program that has what a program has."""
     program = parse_program(entry.program)
-    policy = Policy(focus=frozenset(filter(None, [entry.focus])))
-    asked = draw_plan(SeededChoices(entry.seed), policy).requests
+    asked = draw_plan(SeededChoices(entry.seed), Policy()).requests
     read = features_of(program)
     known = {*FLOORS, *CONTROL_FLOW, *MISTAKEN, *REPLACED}
-    operators = set(operator_features())
+    operators = {f"op:{name}" for name in (*sampled_operators(), *(one.name for one in shipped_operators()))}
     choices = unusual_choices(drawn_choices(ExirkitCompiler(), entry.seed))
     return (asked & known) | (read & (known | operators)) | {f"{CHOICE}{name}" for name in choices}
 
