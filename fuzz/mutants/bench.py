@@ -90,7 +90,7 @@ def run_mutant(mutant: Mutant, options: MutationBenchOptions) -> MutantResult:
     """Try to find one bug, in this process."""
     torch.set_num_threads(1)
     found: dict[str, Any] = {"id": mutant.id, "part": mutant.part}
-    started, compared = time.process_time(), 0
+    started = time.process_time()
     program, needed = parse_program(mutant.program), _needed(mutant)
     with applied(mutant):
         witness = check(program, compiler=needed, oracles=options.oracles)
@@ -98,9 +98,11 @@ def run_mutant(mutant: Mutant, options: MutationBenchOptions) -> MutantResult:
     if options.only_witnesses:
         found |= {"programs": 1, "seconds": time.process_time() - started}
         failure = _failure_of(witness)
-        return MutantResult(**found, **(_blamed(mutant, program, failure, needed, 0) if failure else {}))
+        if failure is None or not _is_good_without(mutant, program, needed, options, 0, witness):
+            return MutantResult(**found)
+        return MutantResult(**found, **_blamed(mutant, program, failure, needed, 0))
     programs = _Programs(mutant, options.is_focused)
-    started = time.process_time()
+    started, compared = time.process_time(), 0
     last = options.first_seed + options.seeds
     for first in range(options.first_seed, last, _BATCH):
         if time.process_time() - started > options.seconds:

@@ -187,18 +187,22 @@ def _plan(examination: Examination, failure: Failure) -> Culprit | None:
     """Name the planner for places that are wrong, unless a view that it was given does not fit into its base."""
     if failure.stage != "planner" or not _PLAN_CODES & set(re.findall(r"\bEK\d+", failure.symptom)):
         return None
+    path, error = _way_to_error(examination)
+    graphs = [module.graph for one in path[-1:] for _, module in graphs_by_path(one.program.graph_module)]
+    leaves = [leaf for graph in graphs for node in graph.nodes for leaf in pytree.tree_leaves(node.meta.get("spec"))]
+    if error is not None and all(fits(leaf) for leaf in leaves if isinstance(leaf, TensorSpec)):
+        return Culprit("planner", evidence="what it was given is right, its plan is not")
+    return None
+
+
+def _way_to_error(examination: Examination) -> tuple[list[Snapshot], Exception | None]:
+    """Lower a program once more, and return the snapshots on the way to what the chain raises, and that."""
     trace = LoweringTrace(keeps_snapshots=True)
     try:
         examination.compiler.lower(examination.exported, trace)
-    except Exception:  # whatever the chain raises is what is localized here
-        path = trace.path_so_far(examination.exported)
-        graphs = [module.graph for one in path[-1:] for _, module in graphs_by_path(one.program.graph_module)]
-        leaves = [
-            leaf for graph in graphs for node in graph.nodes for leaf in pytree.tree_leaves(node.meta.get("spec"))
-        ]
-        if all(fits(leaf) for leaf in leaves if isinstance(leaf, TensorSpec)):
-            return Culprit("planner", evidence="what it was given is right, its plan is not")
-    return None
+    except Exception as error:  # whatever the chain raises is what is localized here
+        return trace.path_so_far(examination.exported), error
+    return [], None
 
 
 def _failing_kernel(examination: Examination, failure: Failure) -> Culprit | None:
@@ -222,14 +226,11 @@ def _rejected_calls(examination: Examination, failure: Failure) -> Culprit | Non
     """Name the pass in charge of a call that no kernel of the target takes."""
     if not NO_KERNEL & set(re.findall(r"\bEK\d+", failure.symptom)):
         return None
-    trace = LoweringTrace(keeps_snapshots=True)
-    try:
-        examination.compiler.lower(examination.exported, trace)
-    except DiagnosticError as error:
-        found = next((one for one in error.diagnostics if one.code in NO_KERNEL), None)
-        named = found and pass_in_charge(found, trace.path_so_far(examination.exported))
-        return Culprit(named[0], evidence=named[1]) if named else None
-    return None
+    path, error = _way_to_error(examination)
+    findings = error.diagnostics if isinstance(error, DiagnosticError) else ()
+    found = next((one for one in findings if one.code in NO_KERNEL), None)
+    named = found and pass_in_charge(found, path)
+    return Culprit(named[0], evidence=named[1]) if named else None
 
 
 _PLAN_CODES = frozenset(f"EK{number}" for number in range(341, 347))
@@ -255,14 +256,8 @@ def _shared_views(examination: Examination, failure: Failure) -> Culprit | None:
 
 def _shows_memory_of_caller(examination: Examination, failure: Failure) -> bool:
     """Whether the value that a failure is about is a view of an input which the caller gives a place."""
-    trace = LoweringTrace(keeps_snapshots=True)
-    try:
-        examination.compiler.lower(examination.exported, trace)
-    except Exception:  # whatever the emitter raises is what is localized here
-        path = trace.path_so_far(examination.exported)
-    else:
-        return False
-    nodes = {f"%{node.name}": node for node in path[-1].program.graph.nodes} if path else {}
+    path, _ = _way_to_error(examination)
+    nodes = {f"%{node.name}": node for one in path[-1:] for node in one.program.graph.nodes}
     shown = nodes[failure.node].meta.get("spec") if failure.node in nodes else None
     base = shown.storage_base if isinstance(shown, TensorSpec) else None
     return base is not None and any(
@@ -334,8 +329,9 @@ def _deviations(examination: Examination, failure: Failure) -> Culprit | None:
     as_torch.share(examination)
     if not _is_clean(examine(as_torch, oracles_named(("eager-run", *_RUNS)))):
         return None
-    for method, program in examination.lowering.planned.items():
-        found = pass_against_deviations(program)
+    lowering = examination.lowering
+    for method, program in lowering.planned.items():
+        found = pass_against_deviations(program, lowering.data, method, examination.inputs[method])
         if found is not None:
             return Culprit(found[0], method=method, evidence=found[1])
     return None

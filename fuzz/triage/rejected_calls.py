@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 
 from exirkit.fuzz.compilers import Snapshot
+from exirkit.fuzz.examination import difference
 from exirkit.ir import Diagnostic, graphs_by_path
-from exirkit.runtime_ref import deviating_operators
+from exirkit.runtime_ref import OperatorRegistry, Runtime, deviating_operators
 
 NO_KERNEL = frozenset(("EK359", "EK360"))
 """Codes of the findings about calls that no kernel takes."""
@@ -19,23 +21,38 @@ _OPERATOR = re.compile(r"\b(\w+)::(\w+)")
 _OF_LAYOUTS = re.compile(r"\b(contiguous|one_layout|same_order|channels_last)\(")
 
 
-def pass_against_deviations(program: ExportedProgram) -> tuple[str, str] | None:
-    """Return the pass that should have replaced the first call whose kernel computes otherwise than torch, and why.
+def pass_against_deviations(
+    program: ExportedProgram, data: bytes, method: str, calls: Sequence[Sequence[Any]]
+) -> tuple[str, str] | None:
+    """Return the pass that should have replaced a call whose kernel computes otherwise than torch, and why.
 
     Args:
         program: A planned program, which computes something wrong because of one of its kernels.
+        data: Its file.
+        method: Its name there.
+        calls: Inputs of every run.
+
+    Returns:
+        None if no operator alone changes a result.
     """
-    for _, module in graphs_by_path(program.graph_module):
-        for node in module.graph.nodes:
-            schema = getattr(node.target, "_schema", None)
-            if node.op != "call_function" or schema is None or schema.name not in deviating_operators():
-                continue
-            value = node.meta.get("val")
+    nodes = (node for _, module in graphs_by_path(program.graph_module) for node in module.graph.nodes)
+    called = {node.target._schema.name: node for node in nodes if hasattr(node.target, "_schema")}
+    as_torch = _results(data, method, calls, ())
+    for operator in sorted(called.keys() & deviating_operators()):
+        if difference(_results(data, method, calls, (operator,)), as_torch) is not None:
+            value = called[operator].meta.get("val")
             is_integer = isinstance(value, torch.Tensor) and not value.dtype.is_floating_point
             usual = "legalize-integers" if is_integer else "legalize-special-values"
-            found = _AGAINST_DEVIATIONS.get(schema.name, usual)
-            return found, f"the kernel of %{node.name}, {schema.name}, computes otherwise than torch"
+            found = _AGAINST_DEVIATIONS.get(operator, usual)
+            return found, f"the kernel of {operator} computes otherwise than torch"
     return None
+
+
+def _results(data: bytes, method: str, calls: Sequence[Sequence[Any]], deviating: Collection[str]) -> list[Any]:
+    loaded = Runtime(OperatorRegistry(deviations=deviating)).load_program(data).load_method(method)
+    return [
+        loaded.execute([one.clone() if isinstance(one, torch.Tensor) else one for one in inputs]) for inputs in calls
+    ]
 
 
 _AGAINST_DEVIATIONS = {"aten::add": "legalize-scaled-sums"}
@@ -57,13 +74,16 @@ def pass_in_charge(finding: Diagnostic, path: Sequence[Snapshot]) -> tuple[str, 
     if finding.code == "EK360" and asked is not None:
         return "legalize-dim-order", f"the kernel asks for another layout: {finding.expected}"
     operator = _OPERATOR.search(finding.message)
-    call = f"{operator[1]}.{operator[2]}." if operator else ""
-    for at, one in enumerate(path):
-        nodes = (node for _, module in graphs_by_path(one.program.graph_module) for node in module.graph.nodes)
-        if operator and any(str(node.target).startswith(call) for node in nodes):
-            if at:
-                return one.stage, f"{one.stage} has made calls of {operator[0]}"
-            break
+    first = operator and next((at for at, one in enumerate(path) if _calls(one.program, operator)), None)
+    if operator and first:
+        return path[first].stage, f"{path[first].stage} has made calls of {operator[0]}"
     if "quantized_decomposed::" in finding.message:
         return "legalize-quantized", f"the kernel asks for other parameters: {finding.expected}"
     return None
+
+
+def _calls(program: ExportedProgram, operator: re.Match[str]) -> bool:
+    """Whether a program has a call of an operator."""
+    start = f"{operator[1]}.{operator[2]}."
+    graphs = (module.graph for _, module in graphs_by_path(program.graph_module))
+    return any(str(node.target).startswith(start) for graph in graphs for node in graph.nodes)

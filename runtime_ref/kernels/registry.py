@@ -7,7 +7,7 @@ they are given and read nothing but their arguments.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from collections.abc import Set as AbstractSet
 from functools import cache
 from typing import Any, Final
@@ -189,12 +189,15 @@ class OperatorRegistry:
         eager_quantization: Run quantized operators, and divisions by one number, as torch computes them, instead of as
             the official runtime does.
         deviations: Compute as the official runtime also where its results are not those of torch, which lowering for
-            it goes around.
+            it goes around: all operators of which that is known, or those with the given names (`aten::var`).
     """
 
-    def __init__(self, *, eager_quantization: bool = False, deviations: bool = False) -> None:
+    def __init__(self, *, eager_quantization: bool = False, deviations: bool | Collection[str] = False) -> None:
         official = () if eager_quantization else (*quantized_kernels(), *arithmetic_kernels())
-        official += tuple(deviating_kernels()) if deviations else ()
+        if deviations:
+            official += tuple(
+                one for one in deviating_kernels() if deviations is True or one.name.partition(".")[0] in deviations
+            )
         self._own = {kernel.name: kernel for kernel in (*own_kernels(), *official)}
         self._found: dict[str, Kernel] = {}
         self._known: tuple[dict[str, list[str]], dict[str, list[str]]] | None = None

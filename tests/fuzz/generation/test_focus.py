@@ -16,7 +16,8 @@ from tools.seed_corpus.entries import Entry, number_of
 from exirkit.fuzz.campaigns import CampaignConfig, changed_code
 from exirkit.fuzz.campaigns.standard import StandardBench
 from exirkit.fuzz.compilers import ExirkitCompiler, drawn_choices, unusual_choices
-from exirkit.fuzz.generation import Focus, Policy, features_of, focus, focusable, generate, program_of
+from exirkit.fuzz.generation import Focus, Policy, SeededChoices, features_of, focus, focusable, generate, program_of
+from exirkit.fuzz.generation.policy import draw_plan
 from exirkit.fuzz.generation.seed_corpus import corpus
 from exirkit.fuzz.mutants import Mutant, shipped_mutants
 from exirkit.fuzz.mutants.bench import _Programs
@@ -34,6 +35,18 @@ def share(feature: str, policy: Policy) -> float:
 def test_programs_have_what_they_are_to_have(feature: str) -> None:
     usual, focused = share(feature, Policy()), share(feature, Policy(focus=frozenset({feature})))
     assert focused > max(0.3, 3 * usual)
+
+
+def test_an_operator_that_only_samples_have_is_in_most_programs() -> None:
+    assert share("op:aten.histc.default", Policy(focus=frozenset({"op:aten.histc.default"}))) > 0.75
+
+
+def test_half_of_the_programs_with_a_focus_have_nothing_else() -> None:
+    focused = Policy(focus=frozenset({"delayed_buffers"}))
+    wanted = {"delayed_buffers", "stored", "mutable_buffer"}
+    narrow = [draw_plan(SeededChoices(seed), focused).requests <= wanted for seed in range(60)]
+    assert 20 < sum(narrow) < 40
+    assert not any(draw_plan(SeededChoices(seed), Policy()).requests <= wanted for seed in range(60))
 
 
 def test_patterns_of_a_rule_are_inserted() -> None:

@@ -146,7 +146,7 @@ def exact_planner_without_solver(_: Path) -> None:
     first.lifetime, first.mem_offset = [0, 1], 16
     # No smallest plan is as small as what is live: the gap below the pinned tensor is too small for the other one.
     second.shape, second.lifetime = [64], [0, 1]
-    with mock.patch.dict(sys.modules, {"ortools.sat.python": None}):
+    with mock.patch.dict(sys.modules, {"ortools.sat.python.cp_model": None}):
         exact(16, [first, second], module, signature)
 
 
