@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -17,8 +18,9 @@ from tests.thoroughness import TRIES_ALL
 # Set where the wheel must be there, so that a broken installation cannot pass for an optional one.
 REQUIRED = "EXIRKIT_REQUIRE_EXECUTORCH"
 
-# A shared machine may stall for longer than any deadline that would tell something about the code.
-hypothesis.settings.register_profile("exirkit", deadline=None)
+# A shared machine may stall for longer than any deadline that would tell something about the code. CI tries the same
+# examples in each run, so that a change is not charged with what another draw would have found; other runs draw new ones.
+hypothesis.settings.register_profile("exirkit", deadline=None, derandomize=bool(os.environ.get("CI")))
 hypothesis.settings.load_profile("exirkit")
 
 _skipped: list[str] = []
@@ -64,6 +66,23 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if _skipped:
         count = f"{len(_skipped)} tests were skipped"
         terminalreporter.write_sep("!", f"{count}: {missing_reason()}; set {REQUIRED}=1 to fail instead", yellow=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """Seed what a module of tests draws as it is imported: otherwise its inputs are others in each run."""
+    if isinstance(collector, pytest.Module):
+        torch.manual_seed(0)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
+    """Seed what a fixture of many tests draws, whatever ran before it, and go on as if it had drawn nothing."""
+    if fixturedef.scope == "function":
+        return (yield)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return (yield)
 
 
 @pytest.fixture(autouse=True)
