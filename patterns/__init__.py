@@ -79,6 +79,7 @@ from .propagation.domains import Constant
 from .propagation.fixpoint import InferredValues, facts_of, tell_ranges
 from .propagation.inference import Inference
 from .propagation.loading import (
+    ELEMENT_RANGES,
     Analysis,
     load_analysis,
     load_inference,
@@ -161,6 +162,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DTYPES",
+    "ELEMENT_RANGES",
     "FAMILIES",
     "INSTANCE_ERRORS",
     "LEAST_SHARE",

@@ -19,7 +19,7 @@ from tests.thoroughness import TRIES_ALL
 REQUIRED = "EXIRKIT_REQUIRE_EXECUTORCH"
 
 # A shared machine may stall for longer than any deadline that would tell something about the code. CI tries the same
-# examples in each run, so that a change is not charged with what another draw would have found; other runs draw new ones.
+# examples in each run, so that a change is not charged with what another draw would have found; other runs draw others.
 hypothesis.settings.register_profile("exirkit", deadline=None, derandomize=bool(os.environ.get("CI")))
 hypothesis.settings.load_profile("exirkit")
 

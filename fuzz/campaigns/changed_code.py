@@ -1,11 +1,11 @@
-"""Which functions and rules differ from a revision, for campaigns whose programs are to reach them."""
+"""Which functions, rules and rows of analyses differ from a revision, for campaigns that are to reach them."""
 
 from __future__ import annotations
 
 import ast
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from exirkit.fuzz.generation import focusable
@@ -15,11 +15,15 @@ from exirkit.ir import Diagnostic, UsageError
 _PACKAGE = Path(__file__).parents[2]
 _FILE = re.compile(r"\+\+\+ b/(.*)")
 _LINES = re.compile(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@")
-_RULE = re.compile(r"- id: (\S+)")
+_RULE, _ROW = re.compile(r"- id: (\S+)"), re.compile(r"- ops:")
+_OPERATOR = re.compile(r"\b\w+\.\w+\.\w+\b")
+_PROPAGATIONS = "propagations"
 
 
 def changed_since(revision: str) -> tuple[str, ...]:
-    """Return what differs from a revision and can be asked of a campaign: `MODULE:FUNCTION` and `rule:ID`.
+    """Return what differs from a revision and can be asked of a campaign.
+
+    These are `MODULE:FUNCTION`, `rule:ID`, and `analysis:ID:OPERATOR` for rows of analyses.
 
     Args:
         revision: Of the git repository that exirkit is run from.
@@ -71,15 +75,38 @@ def _names(path: Path, lines: list[range], packages: dict[Path, str]) -> Iterato
         module = ".".join((packages[package], *parts)).removesuffix(".__init__")
         found = [(f"{module}:{name}", place) for name, place in functions_of(ast.parse(text))]
     elif path.suffix == ".yaml":
-        written = text.splitlines()
-        starts = [(match[1], at) for at, line in enumerate(written, 1) if (match := _RULE.match(line))]
-        ends = [*(at for _, at in starts), len(written) + 1][1:]
-        found = [(f"rule:{name}", range(at, end)) for (name, at), end in zip(starts, ends, strict=True)]
+        found = list(_entries(path, text.splitlines()))
     else:
         return
     for name, place in found:
         if any(one.start < place.stop and place.start < one.stop for one in lines):
             yield name
+
+
+def names_with(text: str) -> tuple[str, ...]:
+    """Return the rules and rows of analyses in which a text stands, as `changed_since` has them."""
+    found: dict[str, None] = {}
+    for path in sorted((_PACKAGE / "patterns").rglob("*.yaml")):
+        written = path.read_text(encoding="utf-8")
+        places = [match.start() for match in re.finditer(re.escape(text), written)]
+        lines = [written.count("\n", 0, place) + 1 for place in places]
+        if lines:
+            entries = _entries(path, written.splitlines())
+            found |= {name: None for name, place in entries if any(line in place for line in lines)}
+    return tuple(found)
+
+
+def _entries(path: Path, written: Sequence[str]) -> Iterator[tuple[str, range]]:
+    """Yield the rules of a book, or what an analysis knows of operators, with their lines."""
+    begins = _ROW if path.parent.name == _PROPAGATIONS else _RULE
+    starts = [(match, at) for at, line in enumerate(written, 1) if (match := begins.match(line))]
+    ends = [*(at for _, at in starts), len(written) + 1][1:]
+    for (match, first), end in zip(starts, ends, strict=True):
+        if begins is _RULE:
+            yield f"rule:{match[1]}", range(first, end)
+            continue
+        row = "\n".join(written[first - 1 : end - 1]).partition("\n  result")[0]
+        yield from ((f"analysis:{path.stem}:{op}", range(first, end)) for op in _OPERATOR.findall(row))
 
 
 def functions_of(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, range]]:

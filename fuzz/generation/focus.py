@@ -16,11 +16,12 @@ from typing import Any
 
 from exirkit.fuzz.programs import Program, parse_program
 from exirkit.ir import Diagnostic, UsageError, did_you_mean
+from exirkit.patterns import ELEMENT_RANGES, load_analysis, shipped_propagations
 
 from .choices import SeededChoices
 from .generating import generate
 from .patterns.shipped_rules import shipped_rules
-from .policy import RULE, Policy
+from .policy import ANALYSED, OPERATOR, RULE, Policy
 from .seed_corpus import corpus
 
 FILE = Path(__file__).with_name("reach.json")
@@ -35,7 +36,8 @@ class Reach:
     """What reaches a function.
 
     Attributes:
-        features: Of programs, as `Policy.focus` has them, and choices of the chain; the likeliest come first.
+        features: Of programs, as `Policy.focus` has them, and choices of the chain; the likeliest come first. Those
+            that only help together are joined by a blank.
         seeds: Of programs of the seed corpus that reach what few others reach of it.
     """
 
@@ -50,7 +52,8 @@ class Focus:
 
     Args:
         names: Packages, modules, classes and functions of modules below `exirkit`, such as `passes.legalize` or
-            `passes.optimize.fold_constants:KnownValues.values`, and shipped rules, `rule:ID`.
+            `passes.optimize.fold_constants:KnownValues.values`, shipped rules, `rule:ID`, and what analyses know of
+            operators, `analysis:ID:OPERATOR`.
 
     Raises:
         UsageError: EK847, an unknown name, or one that no program reaches.
@@ -91,18 +94,19 @@ class Focus:
             return []
         choices = SeededChoices(seed)
         drawn = [choices.integer(0, choices.integer(0, len(self.features) - 1)) for _ in range(2)]
-        return [self.features[place] for place in drawn[: choices.integer(1, 2)]]
+        return [one for place in drawn[: choices.integer(1, 2)] for one in self.features[place].split()]
 
 
 def focusable() -> Collection[str]:
-    """Return all functions that generated programs are known to reach, and the rules whose patterns they have."""
-    return {*_table(), *(f"{RULE}{one.id}" for one in shipped_rules())}
+    """Return what a focus can name: functions that programs are known to reach, rules, and rows of analyses."""
+    return {*_table(), *_analysed(), *(f"{RULE}{one.id}" for one in shipped_rules())}
 
 
 def _reach_of(name: str) -> list[Reach]:
     table = _table()
-    if name in table:
-        return [table[name]]
+    for known in (table, _analysed()):
+        if name in known:
+            return [known[name]]
     if found := [one for key, one in table.items() if key.startswith((f"{name}:", f"{name}."))]:
         return found
     rules = [f"{RULE}{one.id}" for one in shipped_rules()] if name.startswith(RULE) else []
@@ -116,6 +120,20 @@ def _reach_of(name: str) -> list[Reach]:
             hint=did_you_mean(name, rules or table),
         )
     )
+
+
+@cache
+def _analysed() -> dict[str, Reach]:
+    """Return what reaches the rows of analyses: calls of their operators, on bounded values for the one of ranges."""
+    found = {}
+    for analysis in shipped_propagations():
+        model = load_analysis(analysis).model
+        for op in sorted({op for row in getattr(model, "transfer", ()) for op in row.ops}):
+            # Programs call what the Edge dialect has copies of.
+            feature = f"{OPERATOR}{op.replace('_copy.', '.')}"
+            features = [f"{ANALYSED} {feature}", feature] if analysis == ELEMENT_RANGES else [feature]
+            found[f"analysis:{analysis}:{op}"] = Reach(tuple(features), ())
+    return found
 
 
 def _in_turn(lists: Sequence[Sequence[Any]]) -> list[Any]:

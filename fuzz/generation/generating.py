@@ -13,6 +13,7 @@ from exirkit.fuzz.programs import Contents, Method, Program, Ref, Run, names_in
 from exirkit.ir import Diagnostic, UsageError
 
 from .acts import (
+    analysed,
     bounds,
     chains,
     comparing,
@@ -302,6 +303,7 @@ _SINGLE_ACTS: Mapping[str, Callable[[Scope], None]] = {
     "large_values": large.large_values,
     "comparisons": comparing.comparisons,
     "bounded_integers": bounds.bounded_integers,
+    "analysed_calls": analysed.analysed_calls,
     **REPLACED,
 }
 

@@ -100,6 +100,8 @@ REPLACED: Mapping[str, float] = {
 What they are for is measured: each pass shall change a share of the programs (`exirkit fuzz report --idle-passes`).
 """
 
+ANALYSED = "analysed_calls"
+
 MISTAKEN: Mapping[str, float] = {
     "dims_from_end": 0.4,
     "interleaved": 0.2,
@@ -122,6 +124,7 @@ MISTAKEN: Mapping[str, float] = {
     "wrapping_integers": 0.05,
     "comparisons": 0.05,
     "bounded_integers": 0.07,
+    ANALYSED: 0.06,
     "rounded_ties": 0.05,
     "strided_windows": 0.05,
     "gradients_of_maxima": 0.02,
@@ -135,15 +138,15 @@ symbols, calls of two sizes that vary, tensors without elements, layouts of size
 elements or dims, chains of limits, factors and conversions, stored tensors that differ in one element, limits that
 follow from calls, lists of one content and several types, arguments that are left out, layers whose weights can take up
 what is around them, operands that share memory of which one may be overwritten, integers that wrap around, comparisons
-of what is not a number, integers at the bounds that calls before have set, halves that are rounded, copies that do not
-begin at the first element, values that are written in place from operands of another dtype, through views, or by
-branches and loops, and tensors of many bytes."""
+of what is not a number, integers at the bounds that calls before have set, calls on bounded values of which an analysis
+knows something, halves that are rounded, copies that do not begin at the first element, values that are written in
+place from operands of another dtype, through views, or by branches and loops, and tensors of many bytes."""
 
 SAMPLES = "operator_samples"
 """What a program of samples asks for, instead of any features."""
 
 _PATTERN = "rule_pattern"
-_OPERATOR, RULE = "op:", "rule:"
+OPERATOR, RULE = "op:", "rule:"
 """How operators and rules of a focus begin."""
 
 _FOCUSED, _SAMPLED_FOCUS, _ONLY_SAMPLED = 0.7, 0.5, 0.9
@@ -238,7 +241,7 @@ class Policy:
     @property
     def focused_operators(self) -> frozenset[str]:
         """Names of operators that are called much more often than others."""
-        return self._focused(_OPERATOR)
+        return self._focused(OPERATOR)
 
     @property
     def focused_rules(self) -> frozenset[str]:

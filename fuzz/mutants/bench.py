@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import signal
 import threading
@@ -17,6 +18,7 @@ import torch
 from pydantic import TypeAdapter
 
 from exirkit.fuzz.campaigns import ProcessPool, watchdog
+from exirkit.fuzz.campaigns.changed_code import names_with
 from exirkit.fuzz.compilers import Compiler, ExirkitCompiler, drawn_choices
 from exirkit.fuzz.examination import Failure, Verdict
 from exirkit.fuzz.generation import Focus, focusable, program_of, seed_of_choices
@@ -68,9 +70,9 @@ class _Programs:
     """Programs and choices of the chain by seed, for a bug."""
 
     def __init__(self, mutant: Mutant, is_focused: bool) -> None:
-        name = f"{mutant.module}:{mutant.function}"
+        names = [name for name in _changed(mutant) if name in focusable()] if is_focused else []
         self._mutant = mutant
-        self._focus = Focus([name]) if is_focused and name in focusable() else None
+        self._focus = Focus(names) if names else None
 
     def program(self, seed: int) -> Program:
         """Return the program of a seed."""
@@ -84,6 +86,19 @@ class _Programs:
         if self._focus is not None:
             return drawn_choices(needed, *self._focus.choices_of(seed))
         return drawn_choices(needed, seed_of_choices(seed))
+
+
+def _changed(mutant: Mutant) -> Iterator[str]:
+    """Yield what a bug changes, as `exirkit fuzz --changed` would: a function, or rules whose text it replaces."""
+    yield f"{mutant.module}:{mutant.function}"
+    try:
+        made = ast.parse(mutant.new.strip())
+    except SyntaxError:  # a part of a statement
+        return
+    for call in ast.walk(made):
+        match call:
+            case ast.Call(func=ast.Attribute(attr="replace"), args=[ast.Constant(value=str(text)), _]):
+                yield from names_with(text)
 
 
 def run_mutant(mutant: Mutant, options: MutationBenchOptions) -> MutantResult:

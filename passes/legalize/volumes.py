@@ -46,18 +46,16 @@ class LegalizeVolumes(CallLegalization):
         return node.target in _MADE_BY
 
     def put(self, editor: GraphEditor, node: Node) -> None:
-        """Replace a call, and of a pooling with indices the largest values."""
+        """Replace a call; of a pooling with indices, the results that are used."""
         if node.target is not aten.max_pool3d_with_indices.default:
             super().put(editor, node)
             return
         users = list(node.users)
-        if any(user.args[1] == 1 and user.users for user in users):
-            raise _rejection(node, "the indices of a pooling of three dims are used")
-        values = [user for user in users if user.args[1] == 0]
-        made = _max_pool(_Volume(EdgeCalls(editor, node))) if any(user.users for user in values) else None
+        used: list[Any] = [user.args[1] for user in users if user.users]
+        made = _max_pool(_Volume(EdgeCalls(editor, node)), with_indices=1 in used) if used else []
         for user in users:
-            if user in values and made is not None:
-                editor.replace(user, made)
+            if user.users:
+                editor.replace(user, made[user.args[1]])  # type: ignore[index]
             editor.erase(user)
         editor.erase(node)
 
@@ -95,14 +93,14 @@ class _Volume:
         source = self.source if self.is_batched else self.calls(aten.unsqueeze_copy.default, self.source, 0)
         return self.calls.permute(source, [0, 2, 1, 3, 4])
 
-    def volume(self, planes: Node) -> Node:
-        """Turn planes into a result."""
-        dims = [0, 2, 1, 3, 4]
+    def volume(self, planes: Node, value: torch.Tensor | None = None) -> Node:
+        """Turn planes into a result, which is the first one unless it is given."""
+        value, dims = self.value if value is None else value, [0, 2, 1, 3, 4]
         if self.is_batched:
             # Sizes that vary are known by the expressions that the program had for them.
-            return self.calls.given_value(self.value, aten.permute_copy.default, planes, dims)
+            return self.calls.given_value(value, aten.permute_copy.default, planes, dims)
         made = self.calls.permute(planes, dims)
-        return self.calls.given_value(self.value, aten.squeeze_copy.dims, made, [0])
+        return self.calls.given_value(value, aten.squeeze_copy.dims, made, [0])
 
     def padded(self, planes: Node, before: int, after: int, value: float) -> Node:
         """Add planes of one value at both ends, or take some away."""
@@ -198,7 +196,8 @@ def _spread(volume: _Volume, planes: Node, stride: int) -> Node:
     return calls(aten.slice_copy.Tensor, together, 1, 0, 1 - stride)
 
 
-def _max_pool(volume: _Volume) -> Node:
+def _max_pool(volume: _Volume, *, with_indices: bool = False) -> list[Node]:
+    """Return the largest values, and where they are if that is asked for."""
     calls = volume.calls
     kernel, stride, padding, dilation, is_ceil = _window(calls, "dilation")
     dtype: torch.dtype = volume.source.meta["val"].dtype
@@ -208,14 +207,55 @@ def _max_pool(volume: _Volume) -> Node:
         aten.max_pool2d_with_indices.default, volume.flat(planes), kernel[1:], stride[1:], padding[1:], dilation[1:],
         is_ceil,
     )  # fmt: skip
-    planes = volume.unflat(calls(operator.getitem, pooled, 0), planes)
     reach = dilation[0] * (kernel[0] - 1)
-    planes = volume.padded(planes, padding[0], _behind(volume, padding[0], reach, stride[0], is_ceil), least)
-    terms = [volume.taken(planes, place * dilation[0], reach, stride[0]) for place in range(kernel[0])]
-    largest = terms[0]
-    for term in terms[1:]:
+    behind = _behind(volume, padding[0], reach, stride[0], is_ceil)
+
+    def under_the_kernel(result: int, beyond: float) -> list[Node]:
+        """Return what the pooling of planes gives for each plane of the kernel."""
+        made = volume.unflat(calls(operator.getitem, pooled, result), planes)
+        if result == 1:
+            made = calls(aten.add.Tensor, made, _first_places(volume))
+        made = volume.padded(made, padding[0], behind, beyond)
+        return [volume.taken(made, place * dilation[0], reach, stride[0]) for place in range(kernel[0])]
+
+    values = under_the_kernel(0, least)
+    largest = values[0]
+    for term in values[1:]:
         largest = calls(aten.maximum.default, largest, term)
-    return volume.volume(largest)
+    found = [volume.volume(largest)]
+    if with_indices:
+        places = under_the_kernel(1, _BEYOND)
+        found.append(volume.volume(_place_of_largest(calls, values, places), volume.node.meta["val"][1]))
+    return found
+
+
+_BEYOND = -1
+"""Where what is in the padding is."""
+
+
+def _first_places(volume: _Volume) -> Node:
+    """Return where each plane begins, `[1, D, 1, 1, 1]`, counted in elements."""
+    depth, *sizes = volume.source.meta["val"].shape[-3:]
+    if not all(isinstance(size, int) for size in (depth, *sizes)):
+        raise _rejection(volume.node, "the indices of a pooling of three dims are used, and its sizes vary")
+    size = math.prod(sizes)
+    calls = volume.calls
+    places = calls(aten.arange.start_step, 0, depth * size, size, dtype=torch.int64)
+    return calls.view(places, [1, depth, 1, 1, 1])
+
+
+def _place_of_largest(calls: EdgeCalls, values: Sequence[Node], places: Sequence[Node]) -> Node:
+    """Return the places of the largest of some planes: the first of equal ones, the last that is not a number."""
+    largest, place = values[0], places[0]
+    for value, where in zip(values[1:], places[1:], strict=True):
+        is_larger = calls(aten.gt.Tensor, value, largest)
+        if value.meta["val"].dtype.is_floating_point:
+            is_larger = calls(aten.logical_or.default, is_larger, calls(aten.ne.Tensor, value, value))
+        # The first element of a window has its place, even if no other number is less.
+        is_taken = calls(aten.logical_or.default, is_larger, calls(aten.lt.Scalar, place, 0))
+        largest = calls(aten.where.self, is_taken, value, largest)
+        place = calls(aten.where.self, is_taken, where, place)
+    return place
 
 
 def _mean_pool(volume: _Volume) -> Node:
@@ -325,7 +365,7 @@ def _behind(volume: _Volume, padding: int, reach: int, stride: int, is_ceil: boo
 
 _MADE_BY: Mapping[Any, Callable[[_Volume], Node]] = {
     aten.convolution.default: _convolution,
-    aten.max_pool3d_with_indices.default: _max_pool,
+    aten.max_pool3d_with_indices.default: lambda volume: _max_pool(volume)[0],
     aten.avg_pool3d.default: _mean_pool,
     aten._adaptive_avg_pool3d.default: _adaptive_mean_pool,
 }

@@ -34,11 +34,11 @@ def sampled_volume(
     Returns:
         `[N, C, d, h, w]`, of the dtype of the volume.
     """
-    batch, channels = volume.shape[:2]
+    channels = volume.shape[1]
     # From the outermost dim to the innermost, as the sizes are.
     sizes = list(volume.shape[2:])
     points = [_point(grid[..., 2 - dim], size, padding_mode, align_corners) for dim, size in enumerate(sizes)]
-    flat = volume.reshape(batch, channels, -1)
+    flat = volume.flatten(2)
     if interpolation_mode == _NEAREST:
         return _taken(flat, [torch.round(one) for one in points], sizes, channels)
     lower = [torch.floor(one) for one in points]
@@ -87,7 +87,7 @@ def _taken(flat: Tensor, places: list[Tensor], sizes: list[int], channels: int) 
     assert is_inside is not None
     assert index is not None
     batch, *shape = index.shape
-    rows = index.reshape(batch, 1, -1).expand(-1, channels, -1)
+    rows = index.flatten(1).unsqueeze(1).expand(-1, channels, -1)
     found = flat.gather(2, rows).reshape(batch, channels, *shape)
     return torch.where(is_inside.unsqueeze(1), found, 0)
 
@@ -469,9 +469,10 @@ def places_among(
         side: `right` for the same, or `left`.
         sorter: An order of the boundaries; not supported.
     """
-    if sorter is not None or not isinstance(values, Tensor):
+    if sorter is not None:
         return NotImplemented
-    wanted, limits = values.unsqueeze(-1), boundaries if boundaries.dim() == 1 else boundaries.unsqueeze(-2)
+    wanted = values.unsqueeze(-1) if isinstance(values, Tensor) else values
+    limits = boundaries if boundaries.dim() == 1 else boundaries.unsqueeze(-2)
     beyond = limits > wanted if right or side == "right" else limits >= wanted
     return (~beyond).sum(-1).to(torch.int32 if out_int32 else torch.int64)
 
@@ -566,7 +567,9 @@ _BY_OPERATOR: Mapping[Any, Callable[..., Any]] = {
     aten.select_scatter.default: select_scatter,
     aten.sort.stable: stable_sort,
     aten.searchsorted.Tensor: places_among,
+    aten.searchsorted.Scalar: places_among,
     aten.bucketize.Tensor: bucket_of,
+    aten.bucketize.Scalar: bucket_of,
     aten.kthvalue.default: kth_value,
     aten.median.default: median_of_all,
     aten.median.dim: median_along,

@@ -8,6 +8,9 @@ A call is kept if eager PyTorch takes it and our compiler agrees; where it does 
 that may not be drawn stand beside its type.
 
 It writes `fuzz/generation/operators/samples.jsonl`, one call a line, which `exirkit.fuzz.generation` reads.
+
+With `--varied` it writes `variations.jsonl` beside it: calls that differ from those in up to three respects, drawn and
+examined in the same way, and more of operators whose calls reach lines that few others reach.
 """
 
 from __future__ import annotations
@@ -20,10 +23,10 @@ import os
 import sys
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +45,21 @@ from exirkit.fuzz.generation.choices import SeededChoices
 from exirkit.fuzz.generation.generating import finished
 from exirkit.fuzz.generation.method.building import Building
 from exirkit.fuzz.generation.method.values import DTYPES
-from exirkit.fuzz.generation.operators.samples import FILE, Sample, TensorSample, read_sample
+from exirkit.fuzz.generation.operators.samples import (
+    RECORDED,
+    VARIED,
+    Sample,
+    TensorSample,
+    read_lines,
+    read_sample,
+)
 from exirkit.fuzz.oracles import check
 from exirkit.fuzz.programs import Contents, make_tensor
 from exirkit.fuzz.programs.inference import operator_named
 from exirkit.patterns import name_of
 
 from .changes import LEFT_OUT_ARGUMENTS, changed_calls, enlarged, in_order, twice_changed_calls, with_tensor
+from .variations import variations
 
 FURTHER = Path(__file__).with_name("further.jsonl")
 """Calls of operators of our decompositions that none of PyTorch's samples makes, and sorts that keep equal elements in
@@ -61,6 +72,9 @@ _DTYPES = (torch.float32, torch.int64, torch.bool)
 _MOST_RECORDED, _MOST_CHANGED, _MOST_LARGER, _MOST_OF_TWO = 5, 16, 2, 8
 """Calls of one operator that are kept, at most."""
 _ROOMS = ("emit", "ir", "passes", "patterns", "runtime_ref", "verifiers")
+_LEAST_VARIED, _MOST_VARIED, _VARIED_BY_RARITY, _ATTEMPTS, _TOGETHER = 10, 60, 6, 8, 8
+"""Variations of one operator that are kept, more of them the rarer what its calls reach; how many are drawn for each;
+and how many are examined in one program."""
 _COMMON = 0.05
 """What is measured for the rarity of calls, and the share of calls from which on a line that they reach is not rare."""
 _RETRACED = 200
@@ -152,8 +166,11 @@ def sample_of(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Sampl
     return Sample(name, made_args, made_kwargs, ()) if fine else None
 
 
-def checked(sample: Sample) -> Sample | None:
-    """Return a call with its results and with what its tensors may contain; None if eager PyTorch does not take it."""
+def checked(sample: Sample, *, is_recorded: bool = True) -> Sample | None:
+    """Return a call with its results and with what its tensors may contain; None if eager PyTorch does not take it.
+
+    Elements of a call that was not recorded, but varied, may be drawn only where they may in what it was made of.
+    """
     found = _results(sample)
     if not found or not all(isinstance(one, torch.Tensor) for one in found):
         return None
@@ -162,12 +179,14 @@ def checked(sample: Sample) -> Sample | None:
     again = _results(sample)
     if not all(torch.equal(one.nan_to_num(), other.nan_to_num()) for one, other in zip(found, again, strict=True)):
         return None
-    made = replace(sample, results=_types(found))
+    made = replace(sample, results=_types(found)).mapped(lambda one: replace(one, is_free=False))
     if sample.op.startswith(_OF_REGULAR_MATRICES):
         return made
     # Scales are positive, and zero points lie within limits.
     count_of_free = 1 if sample.op.startswith(_QUANTIZING) else len(sample.tensors)
-    for place in range(count_of_free):
+    for place, given in enumerate(sample.tensors[:count_of_free]):
+        if not is_recorded and not given.is_free:
+            continue
         freed = with_tensor(made, place, lambda one: replace(one, is_free=True))
         drawn = (_filled(freed, seed) for seed in range(_DRAWS))
         same = (freed.mapped(partial(_same, number=number)) for number in (0, 1, 2**63 - 1))
@@ -321,34 +340,66 @@ def lines_of(
     changes: Sequence[Sequence[Sample]],
     pairs: Sequence[Sequence[Sample]],
 ) -> list[str]:
-    """Return what is written of an operator; a process of its own examines it, since odd arguments end some."""
+    """Return what is written of an operator: calls as they were recorded, changed ones and larger ones."""
+
+    def examine() -> Iterator[Sample]:
+        larger = [other for one in recorded for other in enlarged(one)]
+        found = [*kept([recorded], _MOST_RECORDED), *kept(changes, _MOST_CHANGED), *kept([larger], _MOST_LARGER)]
+        found += kept(pairs, _MOST_OF_TWO)
+        calls = edge_calls(found) if found else 0
+        return (replace(one, calls=calls) for one in found)
+
+    lines, has_died = in_child(name, examine)
+    # The calls as they were recorded are tried alone.
+    return lines_of(name, recorded, (), ()) if has_died and (changes or pairs) else lines
+
+
+def in_child(name: str, examine: Callable[[], Iterator[Sample]]) -> tuple[list[str], bool]:
+    """Return lines of the calls that a function yields in a process of its own, and whether a call has ended that."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reader)
         with os.fdopen(writer, "w") as stream:
-            larger = [other for one in recorded for other in enlarged(one)]
-            found = [*kept([recorded], _MOST_RECORDED), *kept(changes, _MOST_CHANGED), *kept([larger], _MOST_LARGER)]
-            found += kept(pairs, _MOST_OF_TWO)
-            calls = edge_calls(found) if found else 0
-            for one in found:
-                print(json.dumps(replace(one, calls=calls).as_json(), separators=(",", ":")), file=stream)
+            for one in examine():
+                print(line_of(one), file=stream, flush=True)
         sys.stdout.flush()
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader) as stream:
         lines = stream.read().splitlines()
     _, status = os.waitpid(child, 0)
-    if not status:
-        return lines
-    print(f"died: status {status}: {name}", flush=True)
-    # The calls as they were recorded are tried alone.
-    return lines_of(name, recorded, (), ()) if changes or pairs else []
+    if status:
+        print(f"died: status {status}: {name}", flush=True)
+    return lines, bool(status)
+
+
+def line_of(sample: Sample) -> str:
+    return json.dumps(sample.as_json(), separators=(",", ":"))
+
+
+def varied_lines(name: str, samples: Sequence[Sample]) -> list[str]:
+    """Return variations of the calls of an operator, with what the calls themselves were measured to reach."""
+    rarity = max(one.rarity for one in samples)
+    most = min(_LEAST_VARIED + round(_VARIED_BY_RARITY * rarity), _MOST_VARIED)
+
+    def filled(one: TensorSample) -> TensorSample:
+        return replace(_plainly_filled(one), is_free=one.is_free)
+
+    def examine() -> Iterator[Sample]:
+        drawn = variations([one.mapped(filled) for one in samples], _ATTEMPTS * most)
+        fine = islice(filter(None, (checked(one, is_recorded=False) for one in drawn)), most)
+        while some := list(islice(fine, _TOGETHER)):
+            yield from examined(some)
+
+    lines, has_died = in_child(name, examine)
+    # Where kernels of eager PyTorch write beyond their memory, calls that did not end the process may have done so too.
+    return [] if has_died else lines
 
 
 def with_rarity(lines: Sequence[str]) -> list[str]:
     """Return lines with how many lines of exirkit few other calls reach."""
-    rooms = [str(FILE.parents[3] / one) for one in _ROOMS]
+    rooms = [str(RECORDED.parents[3] / one) for one in _ROOMS]
     measured = coverage.Coverage(data_file=None, source=rooms, config_file=False, messages=False)
     found = []
     for line in track(lines, "reached", console=Console(stderr=True)):
@@ -360,10 +411,7 @@ def with_rarity(lines: Sequence[str]) -> list[str]:
     counts = Counter(place for one in found for place in one)
     rare = {place: 1 / number for place, number in counts.items() if number < _COMMON * len(lines)}
     sums = (round(sum(rare.get(place, 0) for place in sorted(one)), 2) for one in found)
-    return [
-        json.dumps(replace(read_sample(line), rarity=each).as_json(), separators=(",", ":"))
-        for line, each in zip(lines, sums, strict=True)
-    ]
+    return [line_of(replace(read_sample(line), rarity=each)) for line, each in zip(lines, sums, strict=True)]
 
 
 def main() -> int:
@@ -374,14 +422,35 @@ def main() -> int:
     parser.add_argument(
         "--further", action="store_true", help="with --operators: those without samples of PyTorch, too"
     )
-    parser.add_argument("--file", type=Path, default=FILE)
+    parser.add_argument("--varied", action="store_true", help="variations of the calls that are there")
+    parser.add_argument("--file", type=Path)
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     torch.set_num_threads(1)
-    found = recorded_calls(args.operators)
+    if args.varied:
+        return _write_varied(args.operators, args.file or VARIED)
+    return _write_recorded(args.operators, args.further, args.file or RECORDED)
+
+
+def _write_varied(operators: Sequence[str], file: Path) -> int:
+    """Write variations of the calls of some operators, by their names in the file, or of all; those of others stay."""
+    recorded = read_lines(RECORDED)
+    before = read_lines(VARIED)
+    names = operators or sorted(recorded)
+    made = {} if not operators else {name: lines for name, lines in before.items() if name not in names}
+    for name in track(names, "varied", console=Console(stderr=True)):
+        made[name] = sorted(set(varied_lines(name, [read_sample(line) for line in recorded[name]])))
+    lines = [line for name in sorted(made) for line in made[name]]
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(f"{len(lines)} variations of calls of {len(made)} operators in {file}")
+    return 0
+
+
+def _write_recorded(operators: Sequence[str], with_further: bool, file: Path) -> int:
+    found = recorded_calls(operators)
     for name, further in further_calls().items():
-        if not args.operators or args.further:
+        if not operators or with_further:
             found[name] |= {one.pattern: one for one in further}
     changes = changed_calls(found)
     pairs = twice_changed_calls(changes)
@@ -389,11 +458,11 @@ def main() -> int:
     for name in track(sorted({*found, *changes}), "examined", console=Console(stderr=True)):
         lines += lines_of(name, in_order(found.get(name, {}).values()), changes.get(name, ()), pairs.get(name, ()))
     made = with_rarity(sorted(set(lines)))
-    if args.operators:
-        before = args.file.read_text(encoding="utf-8").splitlines() if args.file.exists() else []
+    if operators:
+        before = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
         made = sorted([*made, *(line for line in before if read_sample(line).op not in {*found, *changes})])
-    args.file.write_text("\n".join(made) + "\n", encoding="utf-8")
-    print(f"{len(lines)} calls of {len(found)} operators, {len(made)} calls in {args.file}")
+    file.write_text("\n".join(made) + "\n", encoding="utf-8")
+    print(f"{len(lines)} calls of {len(found)} operators, {len(made)} calls in {file}")
     return 0
 
 

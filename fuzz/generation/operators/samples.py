@@ -1,4 +1,4 @@
-"""Calls recorded from PyTorch's own samples of its operators, and calls that differ from them in one argument.
+"""Calls recorded from PyTorch's own samples of its operators, and calls that differ from them.
 
 Families of the catalogue make calls that fit into programs; these stand alone, but there are some for every operator
 that PyTorch tests. `python -m tools.operator_samples` records them.
@@ -23,7 +23,8 @@ from exirkit.fuzz.programs.tensor_types import parse_type, type_text
 
 _USUAL, _RAREST = 0.3, 3.0
 
-FILE = Path(__file__).with_name("samples.jsonl")
+RECORDED, VARIED = (Path(__file__).with_name(f"{name}.jsonl") for name in ("samples", "variations"))
+"""Calls of PyTorch's samples with what was changed in one place, and calls that differ from these in several."""
 
 _OF_TORCH: Mapping[str, Any] = {
     str(one).removeprefix("torch."): one
@@ -170,13 +171,18 @@ def read_sample(line: str) -> Sample:
     return Sample(entry["op"], _read(entry["args"]), kwargs, results, *rest)
 
 
-@cache
-def _lines() -> Mapping[str, list[str]]:
-    """Return the lines of the file by operator; only those of operators that are chosen are read."""
+def read_lines(file: Path) -> dict[str, list[str]]:
+    """Return the lines of a file by operator; only those of operators that are chosen are read."""
     found: dict[str, list[str]] = {}
-    for line in FILE.read_text(encoding="utf-8").splitlines():
+    for line in file.read_text(encoding="utf-8").splitlines():
         found.setdefault(line.split('"', 4)[3], []).append(line)
     return found
+
+
+@cache
+def _lines() -> Mapping[str, list[str]]:
+    varied = read_lines(VARIED)
+    return {op: [*lines, *varied.get(op, ())] for op, lines in read_lines(RECORDED).items()}
 
 
 @cache

@@ -12,6 +12,7 @@ from tests.fuzz.generation.test_merged_calls import program_with
 
 from exirkit.fuzz.compilers import ExirkitCompiler
 from exirkit.fuzz.generation import Policy
+from exirkit.fuzz.generation.acts.analysed import analysed_calls
 from exirkit.fuzz.generation.acts.bounds import bounded_arithmetic, bounded_integers
 from exirkit.fuzz.generation.acts.chains import converted_again
 from exirkit.fuzz.generation.acts.comparing import comparisons
@@ -67,7 +68,8 @@ _LIMIT = _other_book("limit", "range(x).hi < n", "range(x).hi <= n")
 _KNOWN = read_mutants()
 _OTHERS = read_mutants(LIST.with_name("mutants_fourth_set.yaml"))
 _FIFTH = read_mutants(LIST.with_name("mutants_fifth_set.yaml"))
-_NEWEST = read_mutants(LIST.with_name("mutants_sixth_set.yaml"))
+_SIXTH = read_mutants(LIST.with_name("mutants_sixth_set.yaml"))
+_SEVENTH = read_mutants(LIST.with_name("mutants_seventh_set.yaml"))
 _TIES = named("zero-point-before-rounding", _KNOWN)
 _START = named("strided-copy-from-the-start", _KNOWN)
 
@@ -102,17 +104,18 @@ def test_comparisons_of_given_numbers_are_compared_exactly() -> None:
         (written_by_bodies, named("what-the-second-branch-writes", _OTHERS), "functionalize", "cond"),
         (large_values, named("offsets-of-sixteen-bits", _OTHERS), "emitter", "aten."),
         (converted_again, named("integers-survive-any-float", _OTHERS), "simplify", "aten._to_copy"),
-        (bounded_arithmetic, named("loops-that-stay-where-they-begin", _NEWEST), "simplify", "while_loop"),
-        (calls_of_two_sizes, named("sizes-that-vary-are-alike", _NEWEST), "decompose-to-core", "aten.mish.default"),
+        (bounded_arithmetic, named("loops-that-stay-where-they-begin", _SIXTH), "simplify", "while_loop"),
+        (calls_of_two_sizes, named("sizes-that-vary-are-alike", _SIXTH), "decompose-to-core", "aten.mish.default"),
         (equal_lists, named("lists-of-any-kind", _FIFTH), "emitter", "aten.cat"),
-        (options, named("mean-without-its-dims", _NEWEST), "legalize-special-values", "aten.var.correction"),
-        (options, named("windows-that-move-by-one", _NEWEST), "legalize-volumes", "aten.avg_pool3d"),
+        (options, named("mean-without-its-dims", _SIXTH), "legalize-special-values", "aten.var.correction"),
+        (options, named("windows-that-move-by-one", _SIXTH), "legalize-volumes", "aten.avg_pool3d"),
         (
             gradients_of_maxima,
-            named("one-gradient-where-windows-overlap", _NEWEST),
+            named("one-gradient-where-windows-overlap", _SIXTH),
             "decompose-to-core",
             "aten.max_pool2d_with_indices_backward",
         ),
+        (analysed_calls, named("conditions-of-facts-are-not-asked", _SEVENTH), "simplify", "aten."),
         (data_sized, named("mask-of-as-many-dims", _OTHERS), "decompose-counting", "aten.masked_select"),
     ],
     ids=lambda one: one.id if isinstance(one, Mutant) else None,

@@ -196,3 +196,19 @@ def test_what_differs_from_a_revision(tmp_path: Path, monkeypatch: pytest.Monkey
     assert changed_code.changed_since("HEAD") == ("rule:second", "passes.one:A.g")
     with pytest.raises(UsageError, match=r"EK848\]: git does not know"):
         changed_code.changed_since("no-such-revision")
+
+
+def test_rows_of_analyses_have_their_operators_on_bounded_values() -> None:
+    name = "analysis:ranges.elements:aten.constant_pad_nd.default"
+    programs = [Focus([name]).program_of(seed) for seed in range(1, 60, 2)]
+    calls = [{call.op for call in one.methods[0].steps} for one in programs]
+    assert sum({"aten.constant_pad_nd.default", "aten.clamp.default"} <= one for one in calls) > 10
+
+
+def test_texts_of_rules_and_rows_are_found_by_what_stands_in_them() -> None:
+    assert changed_code.names_with("hull(range(self), value)") == (
+        "analysis:ranges.elements:aten.constant_pad_nd.default",
+        "analysis:ranges.elements:aten.masked_fill.Scalar",
+    )
+    assert changed_code.names_with("- id: simplify.relu-of-sigmoid-drop\n") == ("rule:simplify.relu-of-sigmoid-drop",)
+    assert changed_code.names_with("not in any of them") == ()

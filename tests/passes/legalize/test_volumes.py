@@ -16,7 +16,7 @@ from exirkit import ExecutorchBackendConfig, to_edge
 from exirkit.ir import ModelError
 
 
-def drawn(seed: int) -> tuple[nn.Module, torch.Tensor]:
+def drawn(seed: int, *, return_indices: bool = False) -> tuple[nn.Module, torch.Tensor]:
     """Return a convolution, a transposed one, or a pooling with random options, and an input."""
     draw = random.Random(seed)
     torch.manual_seed(seed)
@@ -37,7 +37,7 @@ def drawn(seed: int) -> tuple[nn.Module, torch.Tensor]:
         extra: Any = tuple(draw.randrange(size) for size in stride)
         return nn.ConvTranspose3d(channels, out, kernel, stride, three(0, 1), extra, groups, draw.random() < 0.5), x
     if kind == 2:
-        return nn.MaxPool3d(kernel, stride, narrow, dilation, ceil_mode=is_ceil), x
+        return nn.MaxPool3d(kernel, stride, narrow, dilation, return_indices, is_ceil), x
     divisor, counted = draw.choice([None, None, 5]), draw.random() < 0.5
     return nn.AvgPool3d(kernel, stride, narrow, is_ceil, counted, divisor), x
 
@@ -47,6 +47,20 @@ def drawn(seed: int) -> tuple[nn.Module, torch.Tensor]:
 def test_random_options(seed: int, official_runtime: OfficialRuntime) -> None:
     module, x = drawn(seed)
     assert_runs(module, [[x]], official_runtime)
+
+
+@pytest.mark.executorch
+@pytest.mark.parametrize("seed", range(12))
+def test_places_of_the_largest(seed: int, official_runtime: OfficialRuntime) -> None:
+    """Of equal elements and infinite ones, wherever windows lie in the padding."""
+    module, x = drawn(4 * seed + 2, return_indices=True)
+    numbers = torch.tensor([-torch.inf, -torch.inf, -1.0, 0.0, -0.0, 2.0][: 3 + seed % 4])
+    calls = [[numbers[torch.randint(0, len(numbers), x.shape)]] for _ in range(3)]
+    assert_runs(module, [*calls, [torch.full_like(x, -torch.inf)]], official_runtime)
+    assert_runs(lambda x: module(x[0].nan_to_num().to(torch.int64))[1], calls, official_runtime)
+    # Kernels of the official runtime pass over what is not a number.
+    numbers[0] = torch.nan
+    assert_runs(module, [[numbers[torch.randint(0, len(numbers), x.shape)]] for _ in range(3)])
 
 
 @pytest.mark.executorch

@@ -167,6 +167,27 @@ def test_places_among_boundaries(right: bool, official_runtime: OfficialRuntime)
 
 
 @pytest.mark.executorch
+@pytest.mark.parametrize("number", [0.0, 2, -torch.inf, NAN])
+def test_place_of_a_number_among_boundaries(number: float, official_runtime: OfficialRuntime) -> None:
+    limits = torch.tensor([-1.0, 0.0, 0.0, 2.5, torch.inf])
+
+    def model(limits: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        right = torch.bucketize(number, limits, right=True, out_int32=True)
+        return torch.searchsorted(limits, number), torch.searchsorted(limits.int(), number, side="right"), right
+
+    assert_runs(model, [[limits.nan_to_num(posinf=9)]], official_runtime, tolerance=EXACT)
+
+
+@pytest.mark.executorch
+@pytest.mark.parametrize("sizes", [(1, 0), (0, 2)])
+def test_samples_of_volumes_without_channels_or_batches(
+    sizes: tuple[int, int], official_runtime: OfficialRuntime
+) -> None:
+    volume, grid = torch.randn(*sizes, 3, 4, 2), torch.rand(sizes[0], 2, 1, 3, 3)
+    assert_runs(torch.nn.functional.grid_sample, [[volume, grid]], official_runtime, tolerance=EXACT)
+
+
+@pytest.mark.executorch
 @pytest.mark.parametrize("size", [1, 2, 7])
 def test_elements_in_the_middle(size: int, official_runtime: OfficialRuntime) -> None:
     x = torch.randperm(3 * size).view(3, size).float()
@@ -210,7 +231,8 @@ def test_largest_of_adaptive_windows(sizes: tuple[int, int], official_runtime: O
 def test_largest_of_adaptive_volumes(official_runtime: OfficialRuntime) -> None:
     def model(x: torch.Tensor) -> Any:
         pool = torch.nn.functional.adaptive_max_pool3d
-        return pool(x, 2), pool(x, (3, 1, 2)), pool(x, (2, 3, 3), return_indices=True)[1]
+        *_, even = pool(x, 2, return_indices=True)
+        return pool(x, 2), even, pool(x, (3, 1, 2)), pool(x, (2, 3, 3), return_indices=True)[1]
 
     assert_runs(model, [[torch.randn(2, 4, 6, 8)]], official_runtime, tolerance=EXACT)
 

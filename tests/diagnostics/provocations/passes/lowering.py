@@ -336,8 +336,9 @@ def channels_last_without_dim_order_operators(_: Path) -> None:
 
 
 @provokes("EK437")
-def pooling_of_volumes_whose_indices_are_used(_: Path) -> None:
-    program = exported(lambda x: torch.nn.functional.max_pool3d(x, 2, return_indices=True), torch.ones(1, 4, 4, 4))
+def indices_of_a_pooling_of_volumes_whose_depth_varies(_: Path) -> None:
+    x, shapes = torch.ones(1, 6, 4, 4), {1: torch.export.Dim("depth", min=4, max=9)}
+    program = exported(lambda x: torch.nn.functional.max_pool3d(x, 2, return_indices=True), x, dynamic_shapes=(shapes,))
     to_edge(program).to_executorch()
 
 
