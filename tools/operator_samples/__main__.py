@@ -389,8 +389,15 @@ def varied_lines(name: str, samples: Sequence[Sample]) -> list[str]:
     def examine() -> Iterator[Sample]:
         drawn = variations([one.mapped(filled) for one in samples], _ATTEMPTS * most)
         fine = islice(filter(None, (checked(one, is_recorded=False) for one in drawn)), most)
+        tried = found = 0
         while some := list(islice(fine, _TOGETHER)):
-            yield from examined(some)
+            for one in examined(some):
+                found += 1
+                yield one
+            tried += len(some)
+            # Arguments that belong together: eager PyTorch takes others, and what it makes of them is of no use.
+            if tried >= 2 * _TOGETHER and found < tried / 2:
+                return
 
     lines, has_died = in_child(name, examine)
     # Where kernels of eager PyTorch write beyond their memory, calls that did not end the process may have done so too.
@@ -437,7 +444,8 @@ def _write_varied(operators: Sequence[str], file: Path) -> int:
     """Write variations of the calls of some operators, by their names in the file, or of all; those of others stay."""
     recorded = read_lines(RECORDED)
     before = read_lines(VARIED)
-    names = operators or sorted(recorded)
+    # Scales, zero points and limits belong together.
+    names = operators or sorted(name for name in recorded if not name.startswith("quantized_decomposed."))
     made = {} if not operators else {name: lines for name, lines in before.items() if name not in names}
     for name in track(names, "varied", console=Console(stderr=True)):
         made[name] = sorted(set(varied_lines(name, [read_sample(line) for line in recorded[name]])))

@@ -27,7 +27,10 @@ _PAIRS = (
 """Numbers that something takes for one: a table of numbers, a dtype, a hash."""
 
 _NUMBERS = (-1.0, 3.0, 0.5, -2.0, 1.0, -3.0)
-_WHOLE_PAIRS = ((2**53 + 1, 2**53), (2**31, 2**31 - 1), (2**31 + 1, 1))
+_WHOLE_PAIRS = ((2**53 + 1, 2**53), (2**31, 2**31 - 1), (2**31 + 1, 1), (-(2**31), -(2**31) - 1))
+_ENDS = (2**63 - 1, -(2**63))
+"""Integers to which nothing is added, as what comes out wraps around."""
+_ADDING, _COMPARING = ("aten.add.Scalar", "aten.sub.Scalar"), ("aten.eq.Scalar", "aten.lt.Scalar", "aten.ge.Scalar")
 
 
 def strange_numbers(scope: Scope) -> None:
@@ -53,10 +56,12 @@ def strange_numbers(scope: Scope) -> None:
 
 
 def _whole_numbers(scope: Scope) -> None:
+    choices = scope.choices
     value = scope.new_input(torch.int64, (3,), Contents("numbers", numbers=(1, -2, 5)))
-    for number in scope.choices.shuffled(scope.choices.pick(_WHOLE_PAIRS)):
-        op = scope.choices.pick(("aten.add.Scalar", "aten.sub.Scalar", "aten.eq.Scalar", "aten.lt.Scalar"))
-        dtype = torch.int64 if op in ("aten.add.Scalar", "aten.sub.Scalar") else torch.bool
+    pair = choices.pick((*_WHOLE_PAIRS, _ENDS))
+    for number in choices.shuffled(pair):
+        op = choices.pick((*_COMPARING, "aten.clamp.default", *(() if pair is _ENDS else _ADDING * 2)))
+        dtype = torch.bool if op in _COMPARING else torch.int64
         returned(scope, loose_call(scope, op, (value, number), dtype, value.sizes))
     hide(scope, value)
 

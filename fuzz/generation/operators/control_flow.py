@@ -258,12 +258,16 @@ def _following(scope: BodyScope, carried: Sequence[Value], catalogue: Catalogue)
         return [_returned(scope, one) for one in ([*found[:-1], found[0]] if scope.choices.chance(0.2) else found)]
     at = scope.choices.integer(0, len(carried) - 1)
     others = scope.choices.shuffled(carried) if way == 1 else list(carried)
-    return [
+    found = [
         _kept(scope, made if place == at else _changed(scope, one), one)
         if place == at or way == 2
         else _returned(scope, one)
         for place, one in enumerate(others)
     ]
+    if scope.choices.chance(0.2):
+        # What is computed is carried twice.
+        found[scope.choices.integer(0, len(found) - 1)] = found[at]
+    return found
 
 
 def _changed(scope: BodyScope, value: Value) -> Value:

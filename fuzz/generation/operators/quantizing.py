@@ -396,18 +396,26 @@ def _activation(scope: Scope) -> Parameters:
 
 _TABLES = ((-128, 127), (-8, 7), (-2, 1))
 """Limits of tables of embeddings: eight, four and two bits."""
+_BEYOND = ((-6, 0), (0, 6), (-6, 6))
+"""How far numbers of a table go beyond its limits."""
 
 
 def _embedding(scope: Scope) -> None:
-    """Look up rows of a table that is stored as integers: eight, four or two bits."""
+    """Look up rows of a table that is stored as integers: eight, four or two bits.
+
+    Some tables are nearly ones that a kernel reads: with scales of columns, or with numbers beyond the limits.
+    """
     low, high = scope.choices.pick(_TABLES)
-    rows, columns = scope.choices.pick(((5, 8), (3, 4), (7, 12), (4, 5)))
-    contents = Contents(seed=scope.building.seed(), low=low, high=high, bits=0)
+    rows, columns = scope.choices.pick(((5, 8), (3, 4), (7, 12), (4, 5), (4, 4), (8, 8)))
+    axis = 1 if scope.choices.chance(0.4 if rows == columns else 0.05) else 0
+    beyond = scope.choices.pick(_BEYOND) if low > -128 and scope.choices.chance(0.2) else (0, 0)
+    contents = Contents(seed=scope.building.seed(), low=low + beyond[0], high=high + beyond[1], bits=0)
     table = scope.building.store("constant", torch.int8, (rows, columns), contents)
-    scales, scale_numbers = _weight_scales(scope, rows)
-    zeros, zero_numbers = _zeros(scope, rows, torch.int64, low, high)
+    count = columns if axis else rows
+    scales, scale_numbers = _weight_scales(scope, count)
+    zeros, zero_numbers = _zeros(scope, count, torch.int64, low, high)
     fact = _many_wide(table.fact, scale_numbers, zero_numbers)
-    args = (table, scales, zeros, 0, low, high, torch.int8)
+    args = (table, scales, zeros, from_end(scope, axis, 2), low, high, torch.int8)
     wide = scope.call(f"{_LIBRARY}.dequantize_per_channel.default", args, fact)
     sizes = scope.building.draw_sizes((0, 2), is_static=True)
     dtype = scope.choices.pick((torch.int64, torch.int32))

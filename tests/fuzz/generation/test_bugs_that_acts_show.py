@@ -19,6 +19,7 @@ from exirkit.fuzz.generation.acts.comparing import comparisons
 from exirkit.fuzz.generation.acts.large import large_values
 from exirkit.fuzz.generation.acts.layouts import laid_out_results
 from exirkit.fuzz.generation.acts.nearly_equal import equal_lists
+from exirkit.fuzz.generation.acts.numbers import strange_numbers
 from exirkit.fuzz.generation.acts.options import options
 from exirkit.fuzz.generation.acts.sizes import calls_of_two_sizes
 from exirkit.fuzz.generation.acts.ties import rounded_ties
@@ -28,6 +29,7 @@ from exirkit.fuzz.generation.acts.written import written_by_bodies, written_in_p
 from exirkit.fuzz.generation.generating import generate
 from exirkit.fuzz.generation.method.scope import Scope
 from exirkit.fuzz.generation.operators.counting import data_sized
+from exirkit.fuzz.generation.operators.quantizing import SCHEMES
 from exirkit.fuzz.mutants import Mutant, applied
 from exirkit.fuzz.mutants.model import named
 from exirkit.fuzz.oracles import check
@@ -116,12 +118,20 @@ def test_comparisons_of_given_numbers_are_compared_exactly() -> None:
             "aten.max_pool2d_with_indices_backward",
         ),
         (analysed_calls, named("conditions-of-facts-are-not-asked", _SEVENTH), "simplify", "aten."),
+        (strange_numbers, named("least-integer-does-not-fit", _SEVENTH), "emitter", "aten."),
+        (
+            SCHEMES["embedding"],
+            named("axis-told-by-its-size", _SEVENTH),
+            "fuse-quantized-embeddings",
+            "quantized_decomposed.",
+        ),
         (data_sized, named("mask-of-as-many-dims", _OTHERS), "decompose-counting", "aten.masked_select"),
     ],
     ids=lambda one: one.id if isinstance(one, Mutant) else None,
 )
 def test_a_bug_of_the_kind_is_found(act: Callable[[Scope], None], one: Mutant, part: str, op: str) -> None:
-    compiler = ExirkitCompiler(kernels="official") if part.startswith("legalize-") else ExirkitCompiler()
+    chosen = one.compiler or ({"kernels": "official"} if part.startswith("legalize-") else {})
+    compiler = ExirkitCompiler(**chosen)  # type: ignore[arg-type]
     features = ("dynamic",) if act is calls_of_two_sizes else ()
     made = [program_with(act, seed, *features) for seed in range(120)]
     made = [program for program in made if any(call.op.startswith(op) for call in program.methods[0].steps)]
@@ -131,6 +141,17 @@ def test_a_bug_of_the_kind_is_found(act: Callable[[Scope], None], one: Mutant, p
         failure = check(found, compiler=compiler).failures[0]
         assert find_culprit(found, failure, compiler=compiler).part == part
     assert check(found, compiler=compiler).is_good
+
+
+def test_what_is_carried_twice_is_in_both_places() -> None:
+    made = [generate(seed, Policy(focus=frozenset({"while_loop"}))) for seed in range(150)]
+    loops = [(one, call) for one in made for call in one.methods[0].steps if call.op == "while_loop"]
+    twice = [one for one, call in loops if len(set(call.bodies[1].outputs)) < len(call.bodies[1].outputs)]
+    with applied(named("returned-twice-and-carried-once", _SEVENTH)):
+        found = next((one for one in twice if check(one).failures), None)
+        assert found is not None
+        assert find_culprit(found, check(found).failures[0]).part == "emitter"
+    assert check(found).is_good
 
 
 def test_results_that_do_not_keep_their_layout_are_found() -> None:

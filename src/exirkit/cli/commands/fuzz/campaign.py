@@ -137,7 +137,7 @@ def fuzz(
     focus: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="PACKAGE|MODULE[:FUNCTION]|rule:ID",
+            metavar="PACKAGE|MODULE[:FUNCTION]|rule:ID|analysis:ID:OPERATOR",
             help="Programs that reach this part of the compiler; repeatable.",
         ),
     ] = None,
