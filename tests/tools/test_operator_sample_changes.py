@@ -1,4 +1,4 @@
-"""Calls that differ from recorded ones in an argument: which there are, and that eager PyTorch takes many of them."""
+"""Calls that differ from recorded ones: which there are, and that eager PyTorch takes many of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 
 from tools.operator_samples.__main__ import FURTHER, checked, further_calls
 from tools.operator_samples.changes import changed, twice_changed_calls
+from tools.operator_samples.variations import variations
 
 from exirkit.fuzz.generation.operators.samples import Sample, read_sample
 from exirkit.fuzz.programs.inference import operator_named
@@ -54,3 +55,21 @@ def test_calls_that_are_written_by_hand_can_be_made() -> None:
     # Scales and zero points stay as they are.
     (by_channel,) = [one for one in made if one is not None and one.op.endswith("fake_quant_per_channel.default")]
     assert [one.is_free for one in by_channel.tensors] == [True, False, False]
+
+
+def test_variations_differ_in_everything_and_are_the_same_each_time() -> None:
+    numbers = {"tensor": "f32[2, 3]", "numbers": [0, 1, 2, 3, 4, 5]}
+    summed = sample("aten.sum.dim_IntList", numbers, [1], False)
+    made = list(variations([summed], 300))
+    assert [one.pattern for one in made] == [one.pattern for one in variations([summed], 300)]
+    assert len({one.pattern for one in (*made, summed)}) == len(made) + 1
+    tensors = [one.tensors[0] for one in made]
+    assert len({one.dtype for one in tensors}) > 4
+    assert {0, 1, 2, 3} <= {len(one.sizes) for one in tensors}
+    assert {(0,), (-1,), (2,)} <= {one.args[1] for one in made}
+    assert any(one.args[2] for one in made)
+    assert sum(math.prod(one.sizes) == 0 for one in tensors) < len(made) / 4
+    taken = [one for one in made if checked(one, is_recorded=False)]
+    assert len(taken) > len(made) / 4
+    # Elements that could not be drawn before cannot be drawn now.
+    assert not any(one.is_free for each in taken for one in each.tensors)
