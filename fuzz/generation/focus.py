@@ -16,7 +16,8 @@ from typing import Any
 
 from exirkit.fuzz.programs import Program, parse_program
 from exirkit.ir import Diagnostic, UsageError, did_you_mean
-from exirkit.patterns import ELEMENT_RANGES, load_analysis, shipped_propagations
+from exirkit.passes import beyond_core
+from exirkit.patterns import ELEMENT_RANGES, load_analysis, name_of, shipped_propagations
 
 from .choices import SeededChoices
 from .generating import generate
@@ -25,6 +26,7 @@ from .policy import ANALYSED, OPERATOR, RULE, Policy
 from .seed_corpus import corpus
 
 FILE = Path(__file__).with_name("reach.json")
+_PACKAGE = "exirkit."
 CHOICE = "choice:"
 """How features begin that are choices of the chain."""
 
@@ -99,12 +101,12 @@ class Focus:
 
 def focusable() -> Collection[str]:
     """Return what a focus can name: functions that programs are known to reach, rules, and rows of analyses."""
-    return {*_table(), *_analysed(), *(f"{RULE}{one.id}" for one in shipped_rules())}
+    return {*_table(), *_decomposed(), *_analysed(), *(f"{RULE}{one.id}" for one in shipped_rules())}
 
 
 def _reach_of(name: str) -> list[Reach]:
     table = _table()
-    for known in (table, _analysed()):
+    for known in (table, _decomposed(), _analysed()):
         if name in known:
             return [known[name]]
     if found := [one for key, one in table.items() if key.startswith((f"{name}:", f"{name}."))]:
@@ -120,6 +122,18 @@ def _reach_of(name: str) -> list[Reach]:
             hint=did_you_mean(name, rules or table),
         )
     )
+
+
+@cache
+def _decomposed() -> dict[str, Reach]:
+    """Return what reaches our decompositions, measured or not: calls of their operators."""
+    found: dict[str, list[str]] = {}
+    for op, function in beyond_core().items():
+        module = getattr(function, "__module__", "")
+        if module.startswith(_PACKAGE):
+            name = f"{module.removeprefix(_PACKAGE)}:{function.__qualname__}"
+            found.setdefault(name, []).append(f"{OPERATOR}{name_of(op)}")
+    return {name: Reach(tuple(operators), ()) for name, operators in found.items()}
 
 
 @cache

@@ -212,3 +212,14 @@ def test_texts_of_rules_and_rows_are_found_by_what_stands_in_them() -> None:
     )
     assert changed_code.names_with("- id: simplify.relu-of-sigmoid-drop\n") == ("rule:simplify.relu-of-sigmoid-drop",)
     assert changed_code.names_with("not in any of them") == ()
+
+
+def test_operators_of_our_decompositions_are_known_without_a_measurement() -> None:
+    name, op = (
+        "passes.to_aten.decompositions:attention_backward",
+        "_scaled_dot_product_flash_attention_for_cpu_backward",
+    )
+    assert name in focusable()
+    assert f"op:aten.{op}.default" in Focus([name]).features
+    programs = [Focus([name]).program_of(seed) for seed in range(1, 40, 2)]
+    assert sum(any(op in call.op for call in one.methods[0].steps) for one in programs) > 10
