@@ -72,7 +72,7 @@ _DTYPES = (torch.float32, torch.int64, torch.bool)
 _MOST_RECORDED, _MOST_CHANGED, _MOST_LARGER, _MOST_OF_TWO = 5, 16, 2, 8
 """Calls of one operator that are kept, at most."""
 _ROOMS = ("emit", "ir", "passes", "patterns", "runtime_ref", "verifiers")
-_LEAST_VARIED, _MOST_VARIED, _VARIED_BY_RARITY, _ATTEMPTS, _TOGETHER = 10, 60, 6, 8, 8
+_LEAST_VARIED, _MOST_VARIED, _VARIED_BY_RARITY, _ATTEMPTS, _TOGETHER = 10, 60, 6, 8, 16
 """Variations of one operator that are kept, more of them the rarer what its calls reach; how many are drawn for each;
 and how many are examined in one program."""
 _COMMON = 0.05
@@ -246,7 +246,8 @@ def examined(samples: Sequence[Sample]) -> list[Sample]:
     if not samples or not _wrong(samples):
         return samples
     if len(samples) > 1:
-        return [one for each in samples for one in examined([each])]
+        middle = len(samples) // 2
+        return [*examined(samples[:middle]), *examined(samples[middle:])]
     plain = replace(samples[0], is_plain=True)
     # Bins that are to be sorted, matrices that are to be regular, and others that eager PyTorch does not examine.
     fixed = samples[0].mapped(lambda one: replace(one, is_free=False))
@@ -396,7 +397,7 @@ def varied_lines(name: str, samples: Sequence[Sample]) -> list[str]:
                 yield one
             tried += len(some)
             # Arguments that belong together: eager PyTorch takes others, and what it makes of them is of no use.
-            if tried >= 2 * _TOGETHER and found < tried / 2:
+            if found < tried / 2:
                 return
 
     lines, has_died = in_child(name, examine)
