@@ -179,6 +179,19 @@ def test_place_of_a_number_among_boundaries(number: float, official_runtime: Off
 
 
 @pytest.mark.executorch
+@pytest.mark.parametrize("sizes", [(6,), (2, 6)])
+def test_places_among_boundaries_that_are_sorted_by_an_order(
+    sizes: tuple[int, ...], official_runtime: OfficialRuntime
+) -> None:
+    limits, values = torch.randint(-4, 4, sizes).float(), torch.randint(-5, 5, (*sizes[:-1], 3)).float()
+
+    def model(limits: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        return torch.searchsorted(limits, values, sorter=limits.argsort(-1))
+
+    assert_runs(model, [[limits, values]], official_runtime, tolerance=EXACT)
+
+
+@pytest.mark.executorch
 @pytest.mark.parametrize("sizes", [(1, 0), (0, 2)])
 def test_samples_of_volumes_without_channels_or_batches(
     sizes: tuple[int, int], official_runtime: OfficialRuntime
