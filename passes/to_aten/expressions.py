@@ -229,6 +229,21 @@ def padded(self: Tensor, pad: Sequence[int], mode: str = "constant", value: floa
     return padded_around(self, pad) if mode == "circular" else aten.pad.default.decompose(self, pad, mode, value)
 
 
+def is_among(elements: Any, tested: Any, *, assume_unique: bool = False, invert: bool = False) -> Any:
+    """`aten.isin`: whether each of some elements equals one of others.
+
+    Torch sorts the others, and does not find what equals one of them if there are some that are not a number.
+    """
+    del assume_unique
+    if not isinstance(tested, Tensor):
+        found = elements == tested
+    elif isinstance(elements, Tensor):
+        found = (elements.unsqueeze(-1) == tested.flatten()).any(-1)
+    else:
+        found = (tested == elements).any()
+    return ~found if invert else found
+
+
 def distance(self: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """`aten.dist`."""
     norm: Tensor = torch.linalg.vector_norm(self - other, p)
@@ -260,6 +275,9 @@ EXPRESSIONS: Mapping[Any, Callable[..., Any]] = {
     aten.copysign.Scalar: with_sign_of_number,
     aten.hypot.default: length_of_hypotenuse,
     aten.angle.default: angle_of_real,
+    aten.isin.Tensor_Tensor: is_among,
+    aten.isin.Tensor_Scalar: is_among,
+    aten.isin.Scalar_Tensor: is_among,
     aten.round.decimals: rounded_to_decimals,
     aten.rrelu_with_noise_functional.default: leaky_in_evaluation,
     aten.dist.default: distance,

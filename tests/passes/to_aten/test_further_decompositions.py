@@ -201,6 +201,22 @@ def test_samples_of_volumes_without_channels_or_batches(
 
 
 @pytest.mark.executorch
+@pytest.mark.parametrize("count", [0, 1, 20])
+@pytest.mark.parametrize("invert", [False, True])
+def test_elements_among_others(count: int, invert: bool, official_runtime: OfficialRuntime) -> None:
+    """Beside some that are not a number, too: torch sorts them, and does not find what lies in front of these."""
+    tested = torch.arange(count) % 7 / 2
+    tested[::5] = NAN
+    elements = torch.tensor([[2.0, NAN, 0.5], [9.0, -0.0, 1.0]])
+
+    def model(elements: torch.Tensor, tested: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        places = torch.isin(elements, tested, invert=invert), torch.isin(elements, 2, invert=invert)
+        return *places, torch.isin(2, tested, invert=invert), torch.isin(elements.long(), tested, assume_unique=True)
+
+    assert_runs(model, [[elements, tested]], official_runtime, tolerance=EXACT)
+
+
+@pytest.mark.executorch
 @pytest.mark.parametrize("size", [1, 2, 7])
 def test_elements_in_the_middle(size: int, official_runtime: OfficialRuntime) -> None:
     x = torch.randperm(3 * size).view(3, size).float()
