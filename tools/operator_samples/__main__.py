@@ -35,6 +35,7 @@ import torch
 from benchmarks.operator_samples import CalledSample, chosen, samples_of
 from rich.console import Console
 from rich.progress import track
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from exirkit.fuzz.compilers import ExirkitCompiler
@@ -169,7 +170,8 @@ def sample_of(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Sampl
 def checked(sample: Sample, *, is_recorded: bool = True) -> Sample | None:
     """Return a call with its results and with what its tensors may contain; None if eager PyTorch does not take it.
 
-    Elements of a call that was not recorded, but varied, may be drawn only where they may in what it was made of.
+    Elements of a call that was not recorded, but varied, may be drawn only where they may in what it was made of, and
+    the types of its results are those that `torch.export` would note.
     """
     found = _results(sample)
     if not found or not all(isinstance(one, torch.Tensor) for one in found):
@@ -178,6 +180,8 @@ def checked(sample: Sample, *, is_recorded: bool = True) -> Sample | None:
         return None
     again = _results(sample)
     if not all(torch.equal(one.nan_to_num(), other.nan_to_num()) for one, other in zip(found, again, strict=True)):
+        return None
+    if not is_recorded and _noted_types(sample) != _types(found):
         return None
     made = replace(sample, results=_types(found)).mapped(lambda one: replace(one, is_free=False))
     if sample.op.startswith(_OF_REGULAR_MATRICES):
@@ -212,6 +216,16 @@ def _same(one: TensorSample, number: int) -> TensorSample:
         return one
     most = 1 if one.dtype == torch.bool else number if one.dtype.is_floating_point else torch.iinfo(one.dtype).max
     return replace(one, numbers=(min(number, most),) * math.prod(one.sizes))
+
+
+def _noted_types(sample: Sample) -> tuple[Any, ...] | None:
+    """Return dtype and sizes of what PyTorch infers for a call; None if it does not take it."""
+    with FakeTensorMode():
+        called = sample.mapped(lambda one: torch.empty(one.sizes, dtype=one.dtype))
+        try:
+            return _types(pytree.tree_leaves(operator_named(sample.op)(*called.args, **called.kwargs)))
+        except Exception:
+            return None
 
 
 def _types(results: Sequence[Any]) -> tuple[Any, ...]:

@@ -24,6 +24,10 @@ _NEAR = (0, 0, 0, -1, 1)
 _CLAMP, _LESS, _GREATER = "aten.clamp.default", "aten.lt.Scalar", "aten.gt.Scalar"
 _ACTING = (_CLAMP, _CLAMP, _CLAMP, _LESS, _GREATER, "aten.relu.default", "aten.abs.default")
 _ACTS = (3, 5)
+_ROUNDING = (
+    "add", "sub", "mul", "pow", "sum", "exp", "log", "sqrt", "tanh", "sigmoid", "erf", "sin", "cos", "softmax",
+    "quantize", "remainder",
+)  # fmt: skip
 # Their numbers cannot be below zero.
 _OTHERS = frozenset({torch.bool, torch.uint8})
 
@@ -51,10 +55,10 @@ def analysed_calls(scope: Scope) -> None:
 
 
 def _has_bounds(sample: Sample) -> bool:
-    tensors = sample.tensors
-    return any(one.is_free and one.dtype not in _OTHERS for one in tensors) and all(
-        math.prod(one.sizes) <= _MOST_ELEMENTS for one in tensors
-    )
+    tensors, numbers = sample.tensors, (*sample.args, *sample.kwargs.values())
+    is_small = all(math.prod(one.sizes) <= _MOST_ELEMENTS for one in tensors)
+    is_known = not any(isinstance(one, float) and math.isnan(one) for one in numbers)
+    return is_small and is_known and any(one.is_free and one.dtype not in _OTHERS for one in tensors)
 
 
 def _analysed(scope: Scope, sample: Sample) -> None:
@@ -65,7 +69,9 @@ def _analysed(scope: Scope, sample: Sample) -> None:
     kwargs = tuple(called.kwargs.items())
     numbers = [one for one in (*sample.args, *sample.kwargs.values()) if type(one) in (int, float) and abs(one) < 100]
     limits = sorted({low, high, 0, *numbers})
-    for made in loose_calls(scope, sample.op, called.args, sample.results, kwargs):
+    # Elements that only move, or are compared, are the same everywhere.
+    is_exact = not any(word in sample.op for word in _ROUNDING)
+    for made in loose_calls(scope, sample.op, called.args, sample.results, kwargs, is_exact=is_exact):
         if made.dtype in _OTHERS:
             returned(scope, made)
             continue
@@ -76,7 +82,8 @@ def _analysed(scope: Scope, sample: Sample) -> None:
                 low, high = round(low), round(high)
             args = {_CLAMP: choices.pick(((low, high), (low,), (None, high))), _LESS: (low,), _GREATER: (high,)}
             dtype = torch.bool if op in (_LESS, _GREATER) else made.dtype
-            returned(scope, loose_call(scope, op, (made, *args.get(op, ())), dtype, made.sizes))
+            given = (made, *args.get(op, ()))
+            returned(scope, loose_call(scope, op, given, dtype, made.sizes, is_exact=is_exact))
 
 
 def _bounded(scope: Scope, tensor: TensorSample, low: int, high: int) -> Value:
