@@ -43,19 +43,19 @@ class LegalizeVolumes(CallLegalization):
         if node.target is aten.convolution.default:
             weight: Any = node.args[1]
             return bool(weight.meta["val"].dim() == 5)
-        return node.target in _MADE_BY
+        return node.target is aten.max_pool3d_with_indices.default or node.target in _MADE_BY
 
     def put(self, editor: GraphEditor, node: Node) -> None:
         """Replace a call; of a pooling with indices, the results that are used."""
         if node.target is not aten.max_pool3d_with_indices.default:
             super().put(editor, node)
             return
-        users = list(node.users)
-        used: list[Any] = [user.args[1] for user in users if user.users]
+        uses: list[tuple[Node, Any]] = [(user, user.args[1]) for user in node.users]
+        used = {place for user, place in uses if user.users}
         made = _max_pool(_Volume(EdgeCalls(editor, node)), with_indices=1 in used) if used else []
-        for user in users:
+        for user, place in uses:
             if user.users:
-                editor.replace(user, made[user.args[1]])  # type: ignore[index]
+                editor.replace(user, made[place])
             editor.erase(user)
         editor.erase(node)
 
@@ -196,7 +196,7 @@ def _spread(volume: _Volume, planes: Node, stride: int) -> Node:
     return calls(aten.slice_copy.Tensor, together, 1, 0, 1 - stride)
 
 
-def _max_pool(volume: _Volume, *, with_indices: bool = False) -> list[Node]:
+def _max_pool(volume: _Volume, *, with_indices: bool) -> list[Node]:
     """Return the largest values, and where they are if that is asked for."""
     calls = volume.calls
     kernel, stride, padding, dilation, is_ceil = _window(calls, "dilation")
@@ -365,7 +365,6 @@ def _behind(volume: _Volume, padding: int, reach: int, stride: int, is_ceil: boo
 
 _MADE_BY: Mapping[Any, Callable[[_Volume], Node]] = {
     aten.convolution.default: _convolution,
-    aten.max_pool3d_with_indices.default: lambda volume: _max_pool(volume)[0],
     aten.avg_pool3d.default: _mean_pool,
     aten._adaptive_avg_pool3d.default: _adaptive_mean_pool,
 }

@@ -467,10 +467,10 @@ def places_among(
         out_int32: Whether the result is int32 instead of int64.
         right: Whether a boundary that equals the value counts.
         side: `right` for the same, or `left`.
-        sorter: The order in which the boundaries are sorted, int64 of their sizes, if they are not.
+        sorter: The order in which the boundaries are sorted, if they are not.
     """
-    if sorter is not None:
-        boundaries = boundaries.gather(-1, sorter)
+    # How many are behind a value does not depend on their order.
+    del sorter
     wanted = values.unsqueeze(-1) if isinstance(values, Tensor) else values
     limits = boundaries if boundaries.dim() == 1 else boundaries.unsqueeze(-2)
     beyond = limits > wanted if right or side == "right" else limits >= wanted
